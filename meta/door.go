@@ -1,0 +1,154 @@
+// Package meta is cluster metadata: typed records in a transactional KV, watches folded into an immutable Image.
+package meta
+
+import (
+	"context"
+	"errors"
+
+	"github.com/varvelog/varve/manifest"
+)
+
+var (
+	ErrConflict      = errors.New("metadata changed meanwhile")
+	ErrTopicExists   = errors.New("topic exists")
+	ErrUnknownTopic  = errors.New("unknown topic")
+	ErrUnavailable   = errors.New("metadata store unavailable") // outcome of a write unknown
+	ErrBrokerIDInUse = errors.New("broker id is registered by a living broker")
+)
+
+// KV is a transactional key-value store with revisions and leases, as etcd's v3 API has it.
+// All methods may be called concurrently. Returned bytes belong to the caller.
+type KV interface {
+	// Range returns the pairs with the prefix in key order, and the store's revision. Linearizable.
+	Range(ctx context.Context, prefix string) ([]Pair, int64, error)
+	Get(ctx context.Context, key string) (Pair, bool, error)
+	// Txn applies all ops if all guards hold, else none: ok tells. At most MaxOps ops.
+	Txn(ctx context.Context, guards []Guard, ops []Op) (ok bool, rev int64, err error)
+	// Watch yields batches of events after revision from, in order, until ctx ends. ErrCompacted: Range again.
+	Watch(ctx context.Context, prefix string, from int64) <-chan WatchBatch
+	// Grant makes a lease of ttlMs; KeepAlive blocks, renewing, until ctx ends or the lease is lost.
+	Grant(ctx context.Context, ttlMs int64) (LeaseID, error)
+	KeepAlive(ctx context.Context, id LeaseID) error
+	Revoke(ctx context.Context, id LeaseID) error
+	Close() error
+}
+
+// MaxOps bounds the ops (and the guards) of one Txn; etcd's default.
+const MaxOps = 128
+
+// ErrCompacted: the watch's revision is gone.
+var ErrCompacted = errors.New("revision compacted")
+
+type LeaseID int64
+
+// Pair is a key with its value and revisions.
+type Pair struct {
+	Key       string
+	Value     []byte
+	CreateRev int64
+	ModRev    int64
+	Lease     LeaseID
+}
+
+// Guard holds if the key's mod revision is ModRev; 0 means: the key does not exist.
+type Guard struct {
+	Key    string
+	ModRev int64
+}
+
+// Op puts or deletes a key.
+type Op struct {
+	Key    string
+	Value  []byte
+	Delete bool
+	Lease  LeaseID
+}
+
+// WatchBatch is all events of one revision, or an error after which the channel closes.
+type WatchBatch struct {
+	Rev    int64
+	Events []Event
+	Err    error
+}
+
+// Event is a put or, with Deleted, the removal of a key.
+type Event struct {
+	Pair
+	Deleted bool
+}
+
+// Broker is a registered broker. Epoch is the mod revision of its registration: a new one for each process.
+type Broker struct {
+	ID        int32
+	Epoch     int64
+	Rack      string
+	Listeners []Listener // advertised
+	Fenced    bool
+	Admin     string // HTTP host:port
+}
+
+type Listener struct {
+	Name string // PLAINTEXT, ...
+	Host string
+	Port int32
+}
+
+// Topic is a topic with its partitions, index = partition number. Immutable once in an Image.
+type Topic struct {
+	Name       string
+	ID         manifest.TopicID
+	Internal   bool
+	Configs    map[string]string // dynamic topic configs only
+	CreatedMs  int64
+	Version    uint64 // rises with each change of name, configs, partition count; n of the topic's record in the bucket
+	Archived   uint64 // newest Version that is in the bucket
+	DeletedMs  int64  // 0 while it lives; deleted topics stay, outside Image.Topics, until collected
+	Partitions []*Partition
+}
+
+// Partition is a partition's record. Immutable once in an Image.
+type Partition struct {
+	ID             manifest.PartitionID
+	Replicas       []int32
+	ISR            []int32
+	Leader         int32 // -1: none
+	LeaderEpoch    int32
+	PartitionEpoch int32
+	Pointer        Pointer
+	ModRev         int64
+}
+
+// Pointer is the archive's part of a partition record (PROTOCOLS 1.2).
+type Pointer struct {
+	Manifest    string
+	N           uint64
+	Through     int64
+	ThroughTime int64
+	Pins        []Pin
+}
+
+type Pin struct {
+	ID, Reason string
+}
+
+// Attached is another cluster's archive that this cluster reads under a lease.
+type Attached struct {
+	Archive string // its id
+	URL     string
+	LeaseID string
+	TTLMs   int64
+}
+
+// Image is all metadata at one revision. Immutable; swapped whole.
+type Image struct {
+	Rev         int64
+	Cluster     string
+	Incarnation uint32
+	Controller  int32
+	Brokers     map[int32]*Broker
+	Topics      map[string]*Topic // living ones
+	TopicsByID  map[manifest.TopicID]*Topic
+	Deleted     map[manifest.TopicID]*Topic
+	Configs     map[string]map[string]string // "broker/<id>", "broker/" (cluster default), "group/<id>", ...
+	Attached    map[string]*Attached
+}

@@ -1,0 +1,2 @@
+// Package recovery brings a topic or a cluster back from a bucket alone: inventory, target, plan, verify, execute.
+package recovery
