@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"unicode/utf8"
 )
 
@@ -34,8 +33,11 @@ func encodeDocument(v any) ([]byte, error) {
 	if len(b)+crcLen > documentMax {
 		return nil, fmt.Errorf("document of %d bytes, at most %d", len(b)+crcLen, documentMax)
 	}
-	return fmt.Appendf(b, crcField, crc32.Checksum(b, castagnoli)), nil
+	return sealDocument(b), nil
 }
+
+// sealDocument appends the CRC-32C and closes the document.
+func sealDocument(b []byte) []byte { return fmt.Appendf(b, crcField, crc32c(b)) }
 
 // decodeDocument checks the CRC, then the version, then reads the rest into v, which must not have an own format field
 // other than one that takes the version.
@@ -44,7 +46,7 @@ func decodeDocument(b []byte, v any) error {
 		return corruptf(0, "document of %d bytes", len(b))
 	}
 	at := len(b) - crcLen
-	if want := fmt.Sprintf(crcField, crc32.Checksum(b[:at], castagnoli)); string(b[at:]) != want {
+	if want := fmt.Sprintf(crcField, crc32c(b[:at])); string(b[at:]) != want {
 		return corruptf(at, "document ends with %q, want %q", b[at:], want)
 	}
 	if !utf8.Valid(b) {

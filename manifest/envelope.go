@@ -42,6 +42,8 @@ func (e *encoder) finish() []byte {
 	return e.b
 }
 
+func crc32c(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
 func envelopeCRC(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[envelopeLen:])
 }
@@ -157,14 +159,6 @@ func (d *decoder) u64() uint64 {
 
 func (d *decoder) i32() int32 { return int32(d.u32()) }
 func (d *decoder) i64() int64 { return int64(d.u64()) }
-
-func (d *decoder) flag() bool {
-	v := d.u8()
-	if v > 1 {
-		d.fail("flag is %d", v)
-	}
-	return v == 1
-}
 
 func (d *decoder) str() string { return string(d.next(int(d.u16()))) }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
 	"github.com/varvelog/varve/internal/invariants"
@@ -118,7 +117,7 @@ func appendTrailer(footer []byte) []byte {
 	b := binary.BigEndian.AppendUint32(footer, uint32(at))
 	b = binary.BigEndian.AppendUint16(b, trailerVersion)
 	b = binary.BigEndian.AppendUint16(b, 0)
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:at+8], castagnoli))
+	b = binary.BigEndian.AppendUint32(b, crc32c(b[at:at+8]))
 	return append(b, magicTrailer[:]...)
 }
 
@@ -133,7 +132,7 @@ func ParseTrailer(tail []byte, size int64) (pos, n int64, err error) {
 	if magic(t[12:]) != magicTrailer {
 		return 0, 0, &CorruptError{Offset: at + 12, Err: fmt.Errorf("trailer magic %q, want %q", t[12:], magicTrailer[:])}
 	}
-	if got, want := crc32.Checksum(t[:8], castagnoli), binary.BigEndian.Uint32(t[8:]); got != want {
+	if got, want := crc32c(t[:8]), binary.BigEndian.Uint32(t[8:]); got != want {
 		return 0, 0, &CorruptError{Offset: at + 8, Err: fmt.Errorf("trailer CRC-32C %08x, want %08x", got, want)}
 	}
 	switch v := binary.BigEndian.Uint16(t[4:]); {

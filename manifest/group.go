@@ -35,7 +35,8 @@ const (
 
 // EncodeGroup makes the body of a group object. The list is in a manifest's order and not empty.
 func EncodeGroup(list []Entry) []byte {
-	invariants.Assert(checkList(list) == nil && len(list) > 0, "group: %v", checkList(list))
+	err := checkList(list)
+	invariants.Assert(err == nil && len(list) > 0, "encode group of %d entries: %v", len(list), err)
 	e := newEncoder(magicGroup, groupVersion, 64+len(list)*entryUsual)
 	appendEntries(e, list)
 	return e.finish()

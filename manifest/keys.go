@@ -161,7 +161,15 @@ type SegmentName struct {
 
 // SegmentKey names a segment object, rolled or tail, with the offsets of its first and last record.
 func SegmentKey(p PartitionID, base, last int64, epoch int32, random uint64) string {
-	return fmt.Sprintf("t/%s/%010d/s/%020d-%020d-%010d-%016x", p.Topic, p.Partition, base, last, epoch, random)
+	b := appendPartition(make([]byte, 0, 112), p, "s")
+	b = appendDigits(b, uint64(base), 20)
+	b = appendDigits(append(b, '-'), uint64(last), 20)
+	b = appendDigits(append(b, '-'), uint64(epoch), 10)
+	b = append(b, '-')
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[random>>shift&15])
+	}
+	return string(b)
 }
 
 // Key is SegmentKey of the name.
@@ -272,6 +280,32 @@ func (k *keyParser) version(m *ManifestName) {
 	m.LeaderEpoch = int32(k.digits(10, math.MaxInt32))
 	k.lit("-")
 	m.N = k.digits(20, math.MaxUint64)
+}
+
+// A manifest's decoder makes hundreds of segment keys, so they are not left to fmt. A negative number, which no key may
+// have, comes out as one that no parser takes.
+func appendPartition(b []byte, p PartitionID, kind string) []byte {
+	b = append(b, TopicsPrefix...)
+	b = topicIDText.AppendEncode(b, p.Topic[:])
+	b = appendDigits(append(b, '/'), uint64(p.Partition), 10)
+	b = append(b, '/')
+	b = append(b, kind...)
+	return append(b, '/')
+}
+
+func appendDigits(b []byte, v uint64, width int) []byte {
+	at := len(b)
+	for range width {
+		b = append(b, '0')
+	}
+	for i := len(b) - 1; v > 0; i-- {
+		if i < at {
+			return append(b, '!')
+		}
+		b[i] = byte('0' + v%10)
+		v /= 10
+	}
+	return b
 }
 
 func plainName(s string) bool {
