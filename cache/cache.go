@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // ErrClosed: the cache was closed before the chunk was there.
@@ -18,8 +20,9 @@ var ErrClosed = errors.New("cache is closed")
 
 // Options: zero values are defaults. Dir empty: no disk tier.
 type Options struct {
-	MemoryBytes int64 // default 64 MiB
-	Dir         string
+	MemoryBytes int64         // default 64 MiB
+	Dir         string        // the disk tier's; nothing but the directory chunks-v1 in it is touched
+	FS          vfs.FS        // default vfs.OS
 	DiskBytes   int64         // default 1 GiB where Dir is set
 	FillBytes   int64         // bytes of fills under way at once; default 64 MiB. A larger chunk is refused.
 	FillTimeout time.Duration // of one fill, once it has its budget; default 1 minute
@@ -38,6 +41,9 @@ func (o *Options) fill() error {
 		if *f.value < 0 {
 			return fmt.Errorf("cache: %s is %d", f.name, *f.value)
 		}
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS{}
 	}
 	return nil
 }
@@ -74,7 +80,7 @@ func New(o Options) (*Cache, error) {
 		return nil, fmt.Errorf("register cache metrics: %w", err)
 	}
 	if o.Dir != "" {
-		if c.disk, err = openDisk(o.Dir, o.DiskBytes, c.metrics); err != nil {
+		if c.disk, err = openDisk(o.FS, o.Dir, o.DiskBytes, c.metrics); err != nil {
 			return nil, err
 		}
 	}
