@@ -26,23 +26,27 @@ func (r *resuming) ObjectInfo() objstore.Info {
 }
 
 func (r *resuming) Read(p []byte) (int, error) {
-	n, err := r.rc.Read(p)
-	r.read += int64(n)
-	if err == nil || err == io.EOF || !objstore.Retryable(err) || r.ctx.Err() != nil {
-		return n, err
+	for {
+		n, err := r.rc.Read(p)
+		r.read += int64(n)
+		if err == nil || err == io.EOF || !objstore.Retryable(err) || r.ctx.Err() != nil {
+			return n, err
+		}
+		r.b.o.Breaker.done(false)
+		r.breaks++
+		if n > 0 {
+			r.breaks = 1
+		}
+		if r.breaks >= r.b.o.Attempts {
+			return n, err
+		}
+		if again := r.resume(); again != nil {
+			return n, fmt.Errorf("%w; resume: %w", err, again)
+		}
+		if n > 0 {
+			return n, nil
+		}
 	}
-	r.b.o.Breaker.done(false)
-	if n > 0 {
-		r.breaks = 0
-	}
-	r.breaks++
-	if r.breaks >= r.b.o.Attempts {
-		return n, err
-	}
-	if again := r.resume(); again != nil {
-		return n, fmt.Errorf("%w; resume: %w", err, again)
-	}
-	return n, nil
 }
 
 func (r *resuming) resume() error {
