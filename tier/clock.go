@@ -43,6 +43,12 @@ func (c *storeClock) guess() time.Time {
 	return c.date.Add(now.Sub(c.at))
 }
 
+func (c *storeClock) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.date.IsZero()
+}
+
 // ask returns the Date of a fresh answer: never later than the store's clock is when it returns.
 func (c *storeClock) ask(ctx context.Context, b objstore.Bucket) (time.Time, error) {
 	i, err := b.Head(ctx, archiveKey)

@@ -17,7 +17,10 @@ type Options struct {
 	Uploads       int           // partitions worked on at once: uploads, commits, collection; default 4
 	MaxLag        time.Duration // archive.max.lag.ms, default 10 s; a topic may override
 	RestoreWindow time.Duration // archive.restore.window.ms, default 7 days; a topic may override
-	SweepInterval time.Duration // pause before and between looks for orphans of older leader epochs; default 1 h
+	// SupersededGrace is how long a superseded tail object stays listed: a live object has its records, so no restore needs it
+	// for as long as the window; default 1 h, at most the window.
+	SupersededGrace time.Duration
+	SweepInterval   time.Duration // pause before and between looks for orphans of older leader epochs; default 1 h
 
 	ReadAheadBytes int64 // per sequential reader; default 16 MiB, negative: none
 	ChunkBytes     int64 // target size of a chunk in a segment object; default 4 MiB
@@ -40,6 +43,7 @@ func (o *Options) fill() {
 	o.Uploads = orInt(o.Uploads, 4)
 	o.MaxLag = orDuration(o.MaxLag, 10*time.Second)
 	o.RestoreWindow = orDuration(o.RestoreWindow, 7*24*time.Hour)
+	o.SupersededGrace = orDuration(o.SupersededGrace, time.Hour)
 	o.SweepInterval = orDuration(o.SweepInterval, time.Hour)
 	o.RetryMin = orDuration(o.RetryMin, 200*time.Millisecond)
 	o.RetryMax = max(orDuration(o.RetryMax, 30*time.Second), o.RetryMin)

@@ -69,16 +69,19 @@ type Partition struct {
 
 // work is the state of a partition's task.
 type work struct {
-	lastN     uint64     // last manifest number tried in this epoch
-	pending   *pending   // a commit under way
-	up        *upload    // a segment on its way
-	notBefore time.Time  // back-off
-	failures  int        // in a row
-	retainAt  time.Time  // next look at total retention; zero: now
-	sweepAt   time.Time  // next look for orphans
-	collect   collection // doomed objects and orphans on their way out
-	stale     []string   // manifests and groups below the committed one
-	committed bool       // something was committed since the last sweep
+	lastN     uint64             // last manifest number tried in this epoch
+	pending   *pending           // a commit under way
+	up        *upload            // a segment on its way
+	notBefore time.Time          // back-off
+	failures  int                // in a row
+	retainAt  time.Time          // next look at retention.ms
+	retainFor TopicConfig        // what the last look at retention went by
+	retained  *manifest.Manifest // and on
+	sweepAt   time.Time          // next look for orphans
+	doomAgain time.Time          // not before: after a pin
+	collect   collection         // doomed objects and orphans on their way out
+	stale     []string           // manifests and groups below the committed one
+	committed bool               // something was committed since the last sweep
 }
 
 type waiter struct {

@@ -43,6 +43,9 @@ type segment struct {
 	entry manifest.Entry
 	body  objstore.Body
 	spans []localseg.Span
+
+	first, last int64 // offsets of its records, inclusive
+	describedMs int64 // our clock before the batches were read
 }
 
 func (s *segment) release() {
@@ -106,6 +109,7 @@ func (s *segment) seal(f *manifest.Footer, sc *scan, p part) error {
 		Base: p.base, End: p.end, SizeBytes: s.body.Size, DataBytes: sc.data,
 		LeaderEpoch: f.LeaderEpoch, MaxTimestamp: f.MaxTimestamp.Ms, Tail: p.tail, SHA256: f.SHA256,
 	}
+	s.first, s.last = f.Base, f.End-1
 	s.entry.FirstAppend, s.entry.LastAppend = appendBounds(f.AppendTimes, p.lastSeen)
 	return nil
 }
