@@ -33,7 +33,7 @@ func (o BatchOptions) attributes() int16 {
 	return a
 }
 
-// Build encodes one batch, appended to dst; the Batch is the new part alone. Record offsets are taken as given, relative
+// Build encodes one batch, appended to dst; the Batch is the new part alone, with what capacity is left behind it. Record offsets are taken as given, relative
 // to BaseOffset: they must ascend from there on. The base timestamp is the first record's. Without a producer id, epoch
 // and sequence are -1.
 //
@@ -106,7 +106,7 @@ func finish(dst []byte, start int, c Codec, level int, records []byte) (Batch, e
 	binary.BigEndian.PutUint32(b[atSize:], uint32(len(b)-sizeOverhead))
 	b.setAttributes(b.Attributes()&^attrCodec | int16(c))
 	b.seal()
-	return b[:len(b):len(b)], nil
+	return b, nil
 }
 
 // body is the size of the record after its length.

@@ -65,5 +65,5 @@ func BuildMarker(dst []byte, producerID int64, producerEpoch int16, tsMs int64, 
 	b.setMaxTimestamp(tsMs)
 	binary.BigEndian.PutUint32(b[atCount:], 1)
 	b.seal()
-	return b[:len(b):len(b)]
+	return b
 }
