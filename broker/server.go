@@ -47,26 +47,27 @@ func New(store *meta.Store, replicas *replica.Manager, o Options) (*Server, erro
 	}
 	s.metrics = newMetrics(o.Registerer)
 	s.budget = newBudget(o.MaxQueuedBytes, s.metrics.budgetWaits)
-	s.sessions = newSessions(o.FetchSessionSlots)
+	s.sessions = newSessions(o.FetchSessionSlots, s.metrics.sessions)
 	return s, nil
 }
 
 // Serve accepts connections on all listeners until ctx ends or a listener fails; it closes the listeners. Connections live on:
-// call Shutdown.
+// call Shutdown. The i-th listener is the one that Options.Advertised[i] names; clients are told addresses of the same name.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range listeners {
+	for i, l := range listeners {
+		name := s.Options.Advertised[min(i, len(s.Options.Advertised)-1)].Name
 		stop := context.AfterFunc(ctx, func() { l.Close() })
 		g.Go(func() error {
 			defer stop()
-			return s.accept(ctx, l)
+			return s.accept(ctx, l, name)
 		})
 	}
 	return g.Wait()
 }
 
 // accept hands each connection to a goroutine of its own. Errors of single accepts (out of descriptors) are waited out.
-func (s *Server) accept(ctx context.Context, l net.Listener) error {
+func (s *Server) accept(ctx context.Context, l net.Listener, name string) error {
 	defer l.Close()
 	const firstPause = 5 * time.Millisecond
 	pause := firstPause
@@ -92,19 +93,18 @@ func (s *Server) accept(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		pause = firstPause
-		s.serveConn(nc)
+		s.serveConn(nc, name)
 	}
 }
 
 // serveConn starts a connection, or refuses it over the limit or while stopping.
-func (s *Server) serveConn(nc net.Conn) {
-	c := newConn(s, nc)
+func (s *Server) serveConn(nc net.Conn, listener string) {
+	c := newConn(s, nc, listener)
 	s.mu.Lock()
 	full := s.Options.MaxConnections > 0 && len(s.conns) >= s.Options.MaxConnections
 	if s.stopping || full {
 		s.mu.Unlock()
-		c.cancel()
-		nc.Close()
+		c.cut()
 		if full {
 			s.metrics.refused.Inc()
 		}
