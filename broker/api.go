@@ -34,6 +34,16 @@ func apiTable() map[kmsg.Key]api {
 		// groups
 
 		// administration
+		kmsg.CreateTopics:            {2, 7, handleCreateTopics},
+		kmsg.DeleteTopics:            {1, 6, handleDeleteTopics},
+		kmsg.CreatePartitions:        {0, 3, handleCreatePartitions},
+		kmsg.DescribeConfigs:         {1, 4, handleDescribeConfigs},
+		kmsg.AlterConfigs:            {0, 2, handleAlterConfigs},
+		kmsg.IncrementalAlterConfigs: {0, 1, handleIncrementalAlterConfigs},
+		kmsg.DescribeCluster:         {0, 2, handleDescribeCluster},
+		kmsg.DescribeLogDirs:         {1, 5, handleDescribeLogDirs},
+		kmsg.DescribeTopicPartitions: {0, 0, handleDescribeTopicPartitions},
+		kmsg.InitProducerID:          {0, 5, handleInitProducerID},
 	}
 }
 

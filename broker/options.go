@@ -1,12 +1,15 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/record"
 )
@@ -20,6 +23,13 @@ type Options struct {
 	// Rules is what a topic's configuration demands of produced batches. NowMs, ClientWrite and AllowZstd are filled per request.
 	// It is called again when the topic's record has changed. Default: Kafka's defaults.
 	Rules func(t *meta.Topic) record.ValidateOptions
+
+	// Config is the static configuration that DescribeConfigs and the checks of topic configs speak of. Default: Kafka's defaults.
+	Config *config.Broker
+
+	// Restore, where there is an archive, resolves the plan of a topic that is restored into this cluster under a new name:
+	// it pins or leases the source and writes the new topic's first manifests. With validateOnly it only checks.
+	Restore func(ctx context.Context, topic, plan string, validateOnly bool) (Restored, error)
 
 	AutoCreateTopics   bool  // auto.create.topics.enable
 	DefaultPartitions  int32 // num.partitions, default 1
@@ -43,6 +53,9 @@ func (o *Options) fill() error {
 	if len(o.Advertised) == 0 {
 		return errors.New("broker options: no advertised listener")
 	}
+	if o.Config == nil {
+		o.Config, _, _ = config.New(nil)
+	}
 	if o.Rules == nil {
 		o.Rules = func(*meta.Topic) record.ValidateOptions { return defaultRules }
 	}
@@ -61,6 +74,14 @@ func (o *Options) fill() error {
 		o.Registerer = prometheus.NewRegistry()
 	}
 	return nil
+}
+
+// Restored is a topic as an archive has it, ready to be created: a pointer and a first leader epoch for each partition.
+type Restored struct {
+	ID          manifest.TopicID // of the new topic
+	Configs     map[string]string
+	Pointers    []meta.Pointer
+	FirstEpochs []int32
 }
 
 func setDefault[T comparable](v *T, def T) {

@@ -24,8 +24,10 @@ type Server struct {
 	apis     map[kmsg.Key]api
 	budget   *budget
 	sessions *sessions
-	rules    rulesCache
-	metrics  *metrics
+
+	producerIDs *producerIDs
+	rules       rulesCache
+	metrics     *metrics
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{} // guarded by mu
@@ -44,6 +46,8 @@ func New(store *meta.Store, replicas *replica.Manager, o Options) (*Server, erro
 		Options:  o,
 		apis:     apiTable(),
 		conns:    map[*conn]struct{}{},
+
+		producerIDs: newProducerIDs(),
 	}
 	s.metrics = newMetrics(o.Registerer)
 	s.budget = newBudget(o.MaxQueuedBytes, s.metrics.budgetWaits)
