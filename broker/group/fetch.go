@@ -34,8 +34,10 @@ func (c *Core) fetchAll(g *group, stable bool) []Fetched {
 	}
 	var fs []Fetched
 	for topic, ps := range g.offsets {
-		for p := range ps {
-			fs = append(fs, c.fetchOne(g, topic, p, stable))
+		for p, o := range ps {
+			if !o.gone {
+				fs = append(fs, c.fetchOne(g, topic, p, stable))
+			}
 		}
 	}
 	return fs
@@ -50,7 +52,7 @@ func (c *Core) fetchOne(g *group, topic string, partition int32, stable bool) Fe
 		f.Unstable = true
 		return f
 	}
-	if o := g.offset(topic, partition); o != nil {
+	if o := g.offset(topic, partition); o != nil && !o.gone {
 		f.Offset = o.export(topic, partition)
 	}
 	return f

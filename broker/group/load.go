@@ -62,19 +62,20 @@ func (s *shard) loadOnce(ctx context.Context) error {
 		}
 		off = next
 	}
-	gone := core.deletedTopics(s.c.o.Deleted)
-
 	s.mu.Lock()
 	if s.closed != nil {
 		s.mu.Unlock()
 		return s.closed
 	}
 	s.log, s.core = log, core
-	out := core.Loaded(nowMs(), s.effects[:0])
-	s.effects = core.TopicsDeleted(gone, out)
+	s.effects = core.Loaded(nowMs(), s.effects[:0])
 	todo := s.apply(s.effects)
 	stats := core.Stats()
 	s.unlock(todo)
+	// Asked after the shard serves: what is deleted later reaches it by Coordinator.TopicsDeleted.
+	_ = s.step(func(core *Core, _ int64, out []Effect) []Effect {
+		return core.TopicsDeleted(core.deletedTopics(s.c.o.Deleted), out)
+	}) // if it was closed, the next one asks
 	s.c.metrics.loadSeconds.Observe(time.Since(begun).Seconds())
 	if l.records > 0 {
 		s.c.o.Logger.Info("groups loaded", "partition", s.partition, "epoch", s.epoch, "groups", stats.Groups, "offsets", stats.Offsets,

@@ -23,6 +23,7 @@ type offset struct {
 	commitMs int64
 	expireMs int64
 	at       int64 // offset of its record in the log: the later of two wins
+	gone     bool  // its topic is deleted, and its tombstone on the way
 }
 
 func kept(o Offset, at int64) *offset {

@@ -82,8 +82,9 @@ func (c *Core) completeJoin(now int64, g *group, out []Effect) []Effect {
 		return c.writeEmpty(g, out)
 	}
 	for _, m := range g.members {
+		m.syncPending = m.join != 0 // not of a static member that was not there
 		out = g.answerJoin(m, g.joined(m), out)
-		m.isNew, m.syncPending = false, true
+		m.isNew = false
 		c.alarms.set(&m.alarm, now+int64(m.sessionMs))
 	}
 	c.setTimer(g, ringSync, now+g.rebalanceMs())

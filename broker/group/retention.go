@@ -93,7 +93,7 @@ type DeletedTopic struct {
 // of tells if an offset was committed for the deleted topic; without an id it is taken to be.
 func (d DeletedTopic) of(id manifest.TopicID) bool { return id == d.ID || id == manifest.TopicID{} }
 
-// TopicsDeleted writes tombstones for the offsets of deleted topics.
+// TopicsDeleted hides the offsets of deleted topics and writes tombstones for them.
 func (c *Core) TopicsDeleted(ds []DeletedTopic, out []Effect) []Effect {
 	for _, id := range slices.Sorted(maps.Keys(c.groups)) {
 		g := c.groups[id]
@@ -112,7 +112,11 @@ func (c *Core) TopicsDeleted(ds []DeletedTopic, out []Effect) []Effect {
 func (g *group) ofTopic(d DeletedTopic, keys map[topicPartition]struct{}) {
 	for p, o := range g.offsets[d.Name] {
 		k := topicPartition{d.Name, p}
-		if cs, ok := g.committing[k]; d.of(o.id) && (!ok || d.of(cs.id)) {
+		if !d.of(o.id) {
+			continue
+		}
+		o.gone = true
+		if cs, ok := g.committing[k]; !ok || d.of(cs.id) {
 			keys[k] = struct{}{}
 		}
 	}
