@@ -250,3 +250,6 @@ func decode(req kmsg.Request, body []byte) error {
 	}
 	return nil
 }
+
+// listenerName is the name of the listener that the client came through.
+func (c *conn) listenerName() string { return c.listener }
