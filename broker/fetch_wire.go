@@ -187,4 +187,3 @@ func appendAborted(b []byte, flexible bool, f *fetchPart) []byte {
 
 // sameTopic says that two partitions go under one topic of the response.
 func sameTopic(a, b *fetchPart) bool { return a.name == b.name && a.id == b.id }
-

@@ -176,12 +176,18 @@ func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic,
 	return err
 }
 
-const codecZstd = 4
+const (
+	codecZstd = 4
+	magicAt   = 16 // in all formats of batches and message sets; 0 and 1 are the old ones
+)
 
 // oneBatch checks that a partition's records are exactly one batch of magic 2, as Produce demands from version 3 on.
 func oneBatch(records []byte, version int16) (record.Batch, error) {
 	if len(records) == 0 {
 		return nil, fmt.Errorf("no record batch: %w", record.ErrInvalid)
+	}
+	if len(records) > magicAt && records[magicAt] < 2 {
+		return nil, fmt.Errorf("record batch of magic %d: %w", records[magicAt], record.ErrInvalid)
 	}
 	batch, rest, err := record.Next(records)
 	switch {
@@ -189,8 +195,6 @@ func oneBatch(records []byte, version int16) (record.Batch, error) {
 		return nil, err
 	case len(rest) > 0:
 		return nil, fmt.Errorf("more than one record batch: %w", record.ErrInvalid)
-	case batch.Magic() != 2:
-		return nil, fmt.Errorf("record batch of magic %d: %w", batch.Magic(), record.ErrInvalid)
 	case batch.Codec() == codecZstd && version < 7:
 		return nil, kerr.UnsupportedCompressionType
 	}
@@ -218,4 +222,3 @@ func (s *Server) leaderHint(name string, id manifest.TopicID, partition int32) l
 
 // flexible reports whether this Produce version is.
 func produceFlexible(version int16) bool { return version >= 9 }
-

@@ -86,7 +86,7 @@ func measure(batches []record.Batch) (total, maxMs int64, err error) {
 		if len(b) < record.HeaderSize {
 			return 0, 0, fmt.Errorf("batch of %d bytes: %w", len(b), record.ErrShort)
 		}
-		if b.LastOffset() < b.BaseOffset() {
+		if last := b.LastOffset(); last < b.BaseOffset() || last == math.MaxInt64 {
 			return 0, 0, fmt.Errorf("batch ends at %d before it begins: %w", b.LastOffset(), record.ErrCorrupt)
 		}
 		total += int64(len(b))
@@ -155,7 +155,7 @@ func (l *Log) room(a *Appended, total, maxMs int64, c *Config) (*segment, *index
 	if size, _ := s.bounds(); size > 0 || a.Last-s.base > math.MaxInt32 {
 		full, err := l.full(s, x, h, size, a, total, maxMs, c)
 		if err == nil && full {
-			if err = l.roll(s, x, a.First); err == nil {
+			if err = l.roll(s, x, l.nextBase(a)); err == nil {
 				h.release()
 				a.Rolled = true
 				s = l.activeSegment()
@@ -169,6 +169,15 @@ func (l *Log) room(a *Appended, total, maxMs int64, c *Config) (*segment, *index
 		}
 	}
 	return s, x, h, nil
+}
+
+// nextBase is the end of the log, not the first offset to come: segments touch, so that a recovery can tell a segment
+// that lost its tail. Only a gap that relative offsets cannot bridge lies between segments.
+func (l *Log) nextBase(a *Appended) int64 {
+	if leo := l.leo.Load(); a.Last-leo <= math.MaxInt32 {
+		return leo
+	}
+	return a.First
 }
 
 // full is Kafka's LogSegment.shouldRoll.
@@ -207,16 +216,8 @@ func (l *Log) jitter(s *segment, c *Config) int64 {
 
 // create makes the directory if it is not there, and the first segment.
 func (l *Log) create(base int64) error {
-	if !l.exists {
-		if err := l.fs.MkdirAll(l.dir, 0o755); err != nil {
-			return err
-		}
-		l.exists, l.namesDirty, l.parentDirty = true, true, true
-		if l.o.TopicID != ([16]byte{}) {
-			if err := writeFile(l.fs, path.Join(l.dir, fileMetadata), encodeMetadata(l.o.TopicID), false); err != nil {
-				return err
-			}
-		}
+	if err := l.makeDir(); err != nil {
+		return err
 	}
 	s, err := l.createSegment(base)
 	if err != nil {
@@ -224,6 +225,24 @@ func (l *Log) create(base int64) error {
 	}
 	l.setSegments([]*segment{s})
 	return nil
+}
+
+// makeDir makes the directory if it is not there.
+func (l *Log) makeDir() error {
+	if l.exists {
+		return nil
+	}
+	if err := l.fs.MkdirAll(l.dir, 0o755); err != nil {
+		return err
+	}
+	l.exists, l.namesDirty, l.parentDirty = true, true, true
+	l.mu.Lock()
+	l.epochs.dirty = true // the first flush leaves a file, of no epoch too
+	l.mu.Unlock()
+	if l.o.TopicID == ([16]byte{}) {
+		return nil
+	}
+	return writeFile(l.fs, path.Join(l.dir, fileMetadata), encodeMetadata(l.o.TopicID), false)
 }
 
 func encodeMetadata(id [16]byte) []byte {

@@ -2,6 +2,7 @@ package localseg
 
 import (
 	"container/list"
+	"io/fs"
 	"os"
 	"sync"
 
@@ -41,8 +42,12 @@ type handle struct {
 }
 
 // acquire opens the segment's file, or takes the one that is open. The caller releases it.
-func (c *FileCache) acquire(fs vfs.FS, s *segment) (*handle, error) {
+func (c *FileCache) acquire(fsys vfs.FS, s *segment) (*handle, error) {
 	c.mu.Lock()
+	if s.gone {
+		c.mu.Unlock()
+		return nil, &fs.PathError{Op: "open", Path: s.name(extLog), Err: fs.ErrNotExist}
+	}
 	if h := s.handle; h != nil {
 		h.refs++
 		c.lru.MoveToFront(h.elem)
@@ -50,7 +55,7 @@ func (c *FileCache) acquire(fs vfs.FS, s *segment) (*handle, error) {
 		return h, nil
 	}
 	c.mu.Unlock()
-	f, err := fs.OpenFile(s.name(extLog), os.O_RDWR, 0)
+	f, err := fsys.OpenFile(s.name(extLog), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +67,14 @@ func (c *FileCache) adopt(s *segment, f vfs.File) *handle {
 	c.mu.Lock()
 	h := s.handle
 	if h == nil {
+		// Of a segment forgotten since we opened its file, the file is closed at the release.
 		h = &handle{c: c, s: s, f: f}
-		h.elem = c.lru.PushFront(h)
-		s.handle = h
 		c.open++
 		f = nil
+		if h.dead = s.gone; !h.dead {
+			h.elem = c.lru.PushFront(h)
+			s.handle = h
+		}
 	}
 	h.refs++
 	evicted := c.evict()
@@ -124,10 +132,11 @@ func (h *handle) release() {
 	closeAll(out)
 }
 
-// forget drops the segment's file: it is closed now, or when its last reader releases it.
+// forget drops the segment's file for good: it is closed now, or when its last reader releases it.
 func (c *FileCache) forget(s *segment) {
 	c.mu.Lock()
 	var out []vfs.File
+	s.gone = true
 	if h := s.handle; h != nil {
 		c.kill(h)
 		if h.refs == 0 {

@@ -44,57 +44,36 @@ func (l *Log) flushLocked(rolledOnly bool) error {
 	l.writer.take()
 	job, err := l.prepare(rolledOnly)
 	l.writer.give()
-	if err != nil || job.noChanges {
+	if err != nil {
 		return err
 	}
-	err = l.runFlush(job)
-	for _, h := range job.handles {
-		h.release()
+	if !job.noChanges {
+		err = l.runFlush(job)
 	}
+	job.release()
 	if err != nil {
 		return l.fail("flush", err)
 	}
 	return nil
 }
 
-func (l *Log) prepare(rolledOnly bool) (job *flushJob, err error) {
+func (l *Log) prepare(rolledOnly bool) (*flushJob, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
-	job = &flushJob{names: l.namesDirty, parent: l.parentDirty, made: l.snapshotsMade}
+	job := &flushJob{names: l.namesDirty, parent: l.parentDirty, made: l.snapshotsMade}
 	active := l.activeSegment()
 	if active == nil || !l.exists {
 		job.noChanges = true
 		return job, nil
 	}
-	defer func() {
-		if err != nil {
-			for _, h := range job.handles {
-				h.release()
-			}
-			err = l.fail("flush", err)
-		}
-	}()
 	for _, s := range l.segments() {
 		if !s.dirty || rolledOnly && s == active {
 			continue
 		}
-		h, x, err := l.open(s)
-		if err != nil {
-			return nil, err
-		}
-		job.handles = append(job.handles, h)
-		job.segs = append(job.segs, s)
-		if s == active {
-			x.mu.Lock()
-			x.addTime()
-			if l.lastBatch >= s.base {
-				x.addAppend(l.lastAppendMs, int32(l.lastBatch-s.base), true)
-			}
-			x.mu.Unlock()
-			if err := l.persistAll(s, x); err != nil {
-				return nil, err
-			}
+		if err := l.gather(job, s, s == active); err != nil {
+			job.release()
+			return nil, l.fail("flush", err)
 		}
 	}
 	l.describe(job, active, rolledOnly)
@@ -109,6 +88,32 @@ func (l *Log) prepare(rolledOnly bool) (job *flushJob, err error) {
 		l.unflushed, l.lastFlushMs = 0, time.Now().UnixMilli()
 	}
 	return job, nil
+}
+
+func (j *flushJob) release() {
+	for _, h := range j.handles {
+		h.release()
+	}
+}
+
+// gather takes a segment into the job; of the active one the index entries in memory are written first.
+func (l *Log) gather(job *flushJob, s *segment, active bool) error {
+	h, x, err := l.open(s)
+	if err != nil {
+		return err
+	}
+	job.handles = append(job.handles, h)
+	job.segs = append(job.segs, s)
+	if !active {
+		return nil
+	}
+	x.mu.Lock()
+	x.addTime()
+	if l.lastBatch >= s.base {
+		x.addAppend(l.lastAppendMs, int32(l.lastBatch-s.base), true)
+	}
+	x.mu.Unlock()
+	return l.persistAll(s, x)
 }
 
 // describe fills in the checkpoint to come.
@@ -223,6 +228,9 @@ func (l *Log) SetLogStart(off int64) error {
 	if leo := l.leo.Load(); off > leo {
 		return fmt.Errorf("log start %d, end is %d: %w", off, leo, ErrOffsetOutOfRange)
 	}
+	l.mu.Lock()
+	l.epochs.truncateStart(off)
+	l.mu.Unlock()
 	return l.raiseStart(off)
 }
 
@@ -265,4 +273,3 @@ func (l *Log) CloseClean() error {
 	}
 	return err
 }
-

@@ -66,7 +66,7 @@ func (l *Log) load(s *segment, h *handle) (*indexes, error) {
 	size, next := s.bounds()
 	x, err := l.readIndexes(s, size, next)
 	if err == nil {
-		return x, nil
+		return x, l.readAppends(s, x, next)
 	}
 	l.info("indexes are rebuilt", "segment", s.base, "reason", err)
 	if x, err = l.rebuild(s, h, size); err != nil {
@@ -110,7 +110,7 @@ func (l *Log) readIndexes(s *segment, size, next int64) (*indexes, error) {
 		x.since = size - int64(x.offsets[n-1].pos)
 	}
 	x.persisted = [4]int{len(x.offsets), len(x.times), 0, len(x.aborted)}
-	return x, l.readAppends(s, x, next)
+	return x, nil
 }
 
 // readAppends fills in the append times, and cuts the file where they stop making sense.

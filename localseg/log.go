@@ -74,6 +74,7 @@ type Log struct {
 
 	cp     checkpoint // the last one written; owned by checkpoints
 	haveCP bool
+	trust  bool // during Open: what the checkpoint says of the files holds
 }
 
 func (l *Log) segments() []*segment {

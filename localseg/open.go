@@ -149,13 +149,15 @@ func (l *Log) readCheckpoint() error {
 		l.cp = checkpoint{}
 		return nil
 	}
-	l.haveCP = true
+	l.haveCP, l.trust = true, true
 	return nil
 }
 
 func (l *Log) readEpochs() error {
 	b, err := readSmall(l.fs, path.Join(l.dir, fileEpochs))
 	if errors.Is(err, fs.ErrNotExist) {
+		l.trust = false // every flush leaves one
+		l.epochs.dirty = true
 		return nil
 	}
 	if err != nil {
@@ -163,7 +165,7 @@ func (l *Log) readEpochs() error {
 	}
 	if l.epochs.list, err = decodeEpochs(b); err != nil {
 		l.info("leader epochs are taken from the batches", "err", err)
-		l.haveCP = false // so that all batches are read
+		l.trust, l.epochs.dirty = false, true
 	}
 	return nil
 }
@@ -187,6 +189,7 @@ func (l *Log) settle() error {
 	}
 	l.logStart.Store(start)
 	l.epochs.truncateEnd(leo + 1) // one that begins at the end is a leader that has not written yet
+	l.epochs.truncateStart(start)
 	l.lastAppendMs = max(l.lastAppendMs, l.cp.lastAppendMs)
 	l.firstOpen.Store(l.producers.firstOpen())
 	l.recovery.Store(leo)
@@ -201,7 +204,7 @@ func (l *Log) settle() error {
 func (l *Log) recoverSegments(segs []*segment) error {
 	from, pos, off := 0, int64(0), segs[0].base
 	last := len(segs) - 1
-	if i := segmentAt(segs, l.cp.base); l.haveCP && i >= 0 && segs[i].base == l.cp.base {
+	if i := segmentAt(segs, l.cp.base); l.trust && i >= 0 && segs[i].base == l.cp.base {
 		switch size := segs[i].size; {
 		case size == l.cp.pos && i == last:
 			segs[i].next = l.cp.recovery
@@ -217,16 +220,15 @@ func (l *Log) recoverSegments(segs []*segment) error {
 			from, pos, off = i, 0, segs[i].base
 		}
 	} else {
-		l.haveCP = l.haveCP && l.cp.recovery <= segs[0].base
-		l.cp.snapshot = 0 // not to be relied on
+		l.trust = false
 	}
-	stale := pos == segs[last].size && from == last
+	clean := l.trust && from == last && pos == segs[last].size
 	state, err := l.stateAt(off, pos, segs[from])
 	if err != nil {
 		return err
 	}
 	l.producers = state
-	if stale {
+	if clean {
 		l.leo.Store(segs[last].next)
 		return nil
 	}
@@ -251,7 +253,7 @@ func (l *Log) tailCheck(s *segment) (at int64, ok bool) {
 
 // stateAt is the producer state at off, the offset of byte pos of s.
 func (l *Log) stateAt(off, pos int64, s *segment) (*producers, error) {
-	if l.haveCP && off == l.cp.recovery && l.cp.snapshot == -1 {
+	if l.trust && off == l.cp.recovery && l.cp.snapshot == -1 {
 		return newProducers(), nil
 	}
 	size, next := s.size, s.next
@@ -269,8 +271,10 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 	next := off
 	for i := from; i < len(segs); i++ {
 		s := segs[i]
-		if s.base < next {
-			l.info("segment overlaps the one before", "segment", s.base, "offset", next)
+		// A segment that ends before the next begins has lost its tail; what comes after is not to be joined to it. Only
+		// compaction leaves such holes.
+		if i > from && (s.base < next || s.base > next && !l.cfg.Load().Compact) {
+			l.info("segment does not follow the one before", "segment", s.base, "offset", next)
 			if err := l.cutAfter(segs, i); err != nil {
 				return err
 			}
@@ -358,15 +362,16 @@ func (l *Log) indexesBelow(s *segment, h *handle, pos, next int64) (*indexes, er
 	size, end := s.bounds()
 	s.setBounds(pos, next)
 	defer s.setBounds(size, end)
-	for _, k := range indexFiles[:2] { // entries of unflushed batches may be there, good or torn
-		if err := l.clipIndex(s, k.ext, pos, next); err != nil {
+	for _, ext := range [...]string{extIndex, extTimeIndex, extTxnIndex} { // entries of unflushed batches may be there, good or torn
+		if err := l.clipIndex(s, ext, pos, next); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.clipIndex(s, extTxnIndex, pos, next); err != nil {
-		return nil, err
+	x, err := l.readIndexes(s, pos, next)
+	if err != nil {
+		return l.rebuild(s, h, pos)
 	}
-	return l.load(s, h)
+	return x, nil
 }
 
 // clipIndex cuts entries at or above a position from an index file, so that the rest can be judged as a whole.

@@ -111,15 +111,6 @@ type producers struct {
 
 func newProducers() *producers { return &producers{byID: map[int64]*producer{}} }
 
-func (p *producers) clone() *producers {
-	c := &producers{byID: make(map[int64]*producer, len(p.byID)), open: slices.Clone(p.open)}
-	for id, e := range p.byID {
-		v := *e
-		c.byID[id] = &v
-	}
-	return c
-}
-
 // firstOpen is the first offset of the oldest open transaction, or MaxInt64.
 func (p *producers) firstOpen() int64 {
 	if len(p.open) == 0 {

@@ -29,6 +29,7 @@ type segment struct {
 	sum     atomic.Pointer[summary] // of a closed segment, once known
 
 	handle *handle // guarded by the FileCache
+	gone   bool    // guarded by the FileCache: closed or deleted, not to be opened again
 }
 
 const noFirstMs = -2

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/varvelog/varve/record"
 )
@@ -119,8 +120,7 @@ func (m *Manifest) needsGroup(e *Edit, i int) bool {
 	case e.LogStart > m.LogStart && g.Live() > 0 && g.Base < e.LogStart,
 		e.DropTopic && g.Live() > 0,
 		e.Revive && g.Dead+g.Doomed > 0,
-		g.OldestDeadAt != 0 && g.OldestDeadAt <= e.DoomBefore,
-		g.OldestSuperseded != 0 && g.OldestSuperseded <= e.SupersededBefore,
+		m.doomNeeds(e, g),
 		len(e.Gone) > 0 && g.Doomed > 0:
 		return true
 	}
@@ -131,6 +131,34 @@ func (m *Manifest) needsGroup(e *Edit, i int) bool {
 		}
 	}
 	return false
+}
+
+// doomNeeds reports whether the group has entries to doom, or overlaps what has: then it may list the same objects.
+func (m *Manifest) doomNeeds(e *Edit, g *Group) bool {
+	if e.DoomBefore <= 0 && e.SupersededBefore <= 0 {
+		return false
+	}
+	return e.dooms(g.OldestDeadAt, g.OldestSuperseded) ||
+		slices.ContainsFunc(m.Groups, func(x Group) bool {
+			return x.Base < g.End && g.Base < x.End && e.dooms(x.OldestDeadAt, x.OldestSuperseded)
+		}) ||
+		slices.ContainsFunc(m.Entries, func(x Entry) bool {
+			if !e.due(&x) {
+				return false
+			}
+			base, end := x.objectRange()
+			return base < g.End && g.Base < end
+		})
+}
+
+// dooms reports whether the edit dooms anything where these are the oldest times of death, all and superseded, 0 for none.
+func (e *Edit) dooms(dead, superseded int64) bool {
+	return dead != 0 && dead <= e.DoomBefore || superseded != 0 && superseded <= e.SupersededBefore
+}
+
+// due reports whether the edit may doom the entry.
+func (e *Edit) due(en *Entry) bool {
+	return en.State == Dead && (en.DeadAt <= e.DoomBefore || en.Reason == Superseded && en.DeadAt <= e.SupersededBefore)
 }
 
 // home is the group that a superseding entry belongs to by its order, -1 for the inline entries.

@@ -235,18 +235,15 @@ func (ed *editor) doom(e *Edit) error {
 	if e.DoomBefore <= 0 && e.SupersededBefore <= 0 {
 		return nil
 	}
-	due := func(en *Entry) bool {
-		return en.State == Dead && (en.DeadAt <= e.DoomBefore || en.Reason == Superseded && en.DeadAt <= e.SupersededBefore)
-	}
 	needed := make(map[ObjectRef]bool)
 	ed.each(func(en *Entry) bool {
-		if en.State != Doomed && !due(en) {
+		if en.State != Doomed && !e.due(en) {
 			needed[en.Ref()] = true
 		}
 		return false
 	})
 	ed.each(func(en *Entry) bool {
-		if !due(en) || needed[en.Ref()] || ed.mayBeNeeded(en) {
+		if !e.due(en) || needed[en.Ref()] || ed.mayBeNeeded(en) {
 			return false
 		}
 		en.State = Doomed
