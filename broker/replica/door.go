@@ -49,6 +49,10 @@ type Slice struct {
 
 // Release gives the bytes back; call once, when they have been written.
 func (s *Slice) Release() {
+	if s.Hot.File != nil {
+		s.Hot.Release()
+		s.Hot = localseg.Span{}
+	}
 	if s.release != nil {
 		s.release()
 		s.release = nil

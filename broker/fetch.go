@@ -1,0 +1,329 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/manifest"
+)
+
+// Fetch (1), versions 4 to 18. The response is framed by hand (fetch_wire.go) and its record ranges are never copied to user space
+// where that is cheaper. Sessions are in fetch_session.go. Deviations: preferred read replica is always -1; followers' fetches
+// (replica id >= 0) are refused with REPLICA_NOT_AVAILABLE; max.wait is cut to connections.max.idle.ms.
+
+// fetchScratch is what a connection reuses from one Fetch to the next.
+type fetchScratch struct {
+	parts []fetchPart
+	reply fetchReply
+
+	// coldSince is when reads from the archive began to bring nothing in time; zero while they do.
+	coldSince time.Time
+}
+
+// coldPatience is how long answers without data are given while the archive does not answer; then the client is told.
+const coldPatience = 30 * time.Second
+
+// coldReads bounds the archive reads of one Fetch that run at once.
+const coldReads = 32
+
+// fetchPart is one partition of a Fetch: what is asked, then what was found.
+type fetchPart struct {
+	name             string
+	id               manifest.TopicID
+	partition        int32
+	offset           int64
+	currentEpoch     int32
+	lastFetchedEpoch int32
+	maxBytes         int32
+	cached           *sessionPart // nil without a session
+
+	p         *replica.Partition
+	err       error
+	slice     replica.Slice
+	coldMax   int  // to be read from the archive, at most so many bytes
+	coldDone  bool // slice comes from the archive
+	dropped   bool // there was a batch, but larger than what the limits left
+	diverging epochEnd
+	leader    leaderHint
+}
+
+// epochEnd is a leader epoch and where it ends. ok false: none.
+type epochEnd struct {
+	ok    bool
+	epoch int32
+	end   int64
+}
+
+// fetchLimits are what a Fetch demands as a whole.
+type fetchLimits struct {
+	minBytes, maxBytes int
+	deadline           time.Time
+	iso                replica.Isolation
+}
+
+func (c *conn) handleFetch(h header, body []byte) error {
+	req := kmsg.NewPtrFetchRequest()
+	req.SetVersion(h.version)
+	if err := decode(req, body); err != nil {
+		return err
+	}
+	sc := &c.fetch
+	ctx, err := c.s.sessions.begin(req, sc.parts[:0])
+	sc.parts = ctx.parts
+	if err != nil {
+		return c.replyFetch(h, &ctx, err)
+	}
+	lim := c.fetchLimits(req)
+	c.resolve(req)
+	c.readUntil(&lim)
+	return c.replyFetch(h, &ctx, nil)
+}
+
+func (c *conn) fetchLimits(req *kmsg.FetchRequest) fetchLimits {
+	lim := fetchLimits{iso: replica.ReadUncommitted}
+	if req.IsolationLevel == 1 {
+		lim.iso = replica.ReadCommitted
+	}
+	lim.maxBytes = int(min(max(req.MaxBytes, 0), c.s.Options.MaxFetchBytes))
+	lim.minBytes = min(int(req.MinBytes), lim.maxBytes)
+	wait := time.Duration(max(req.MaxWaitMillis, 0)) * time.Millisecond
+	lim.deadline = time.Now().Add(min(wait, c.s.Options.MaxIdle))
+	return lim
+}
+
+// resolve finds the partitions and checks the epochs (KIP-320).
+func (c *conn) resolve(req *kmsg.FetchRequest) {
+	replicaID := req.ReplicaID
+	if req.Version >= 15 {
+		replicaID = req.ReplicaState.ID
+	}
+	for i := range c.fetch.parts {
+		f := &c.fetch.parts[i]
+		if replicaID >= 0 {
+			f.err = kerr.ReplicaNotAvailable
+			continue
+		}
+		f.p, f.err = c.s.Replicas.Leader(replica.TopicPartition{Topic: f.name, ID: f.id, Partition: f.partition})
+		if f.err == nil {
+			f.err = f.p.CheckEpoch(f.currentEpoch)
+		}
+		if f.err == nil && f.lastFetchedEpoch >= 0 {
+			f.checkDiverging()
+		}
+		if errors.Is(f.err, replica.ErrNotLeader) || errors.Is(f.err, replica.ErrFencedEpoch) {
+			f.leader = c.s.leaderHint(f.name, f.id, f.partition)
+		}
+	}
+}
+
+// checkDiverging compares the reader's history with ours: it may have records of an epoch that ended earlier here.
+func (f *fetchPart) checkDiverging() {
+	epoch, end := f.p.EndOffsetForEpoch(f.lastFetchedEpoch)
+	switch {
+	case epoch < 0 || end < 0:
+		f.err = fmt.Errorf("end of epoch %d is not known: %w", f.lastFetchedEpoch, localseg.ErrOffsetOutOfRange)
+	case f.offset < f.p.LogStart():
+		f.err = fmt.Errorf("offset %d is below the log start: %w", f.offset, localseg.ErrOffsetOutOfRange)
+	case epoch < f.lastFetchedEpoch || end < f.offset:
+		f.diverging = epochEnd{ok: true, epoch: epoch, end: end}
+	}
+}
+
+// readUntil reads all partitions until there is enough, an error, or the time has come.
+func (c *conn) readUntil(lim *fetchLimits) {
+	parts := c.fetch.parts
+	if c.readAll(lim) || !time.Now().Before(lim.deadline) {
+		return
+	}
+	// Register, then read again: what is appended in between is seen by one of the two.
+	if c.waiter == nil {
+		c.waiter = replica.NewWaiter()
+	}
+	for i := range parts {
+		if p := parts[i].p; p != nil {
+			p.AddWaiter(c.waiter)
+			defer p.RemoveWaiter(c.waiter)
+		}
+	}
+	timer := time.NewTimer(time.Until(lim.deadline))
+	defer timer.Stop()
+	for !c.readAll(lim) {
+		select {
+		case <-c.waiter.C: // maybe left from the last Fetch: then one reading is for nothing
+		case <-timer.C:
+			return // what was read last is nearly as new
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// readAll reads every partition, first the local logs, then all of what only the archive has, in parallel. It says whether the
+// answer can go out.
+func (c *conn) readAll(lim *fetchLimits) bool {
+	size, cold, ready := c.readHot(lim)
+	if cold {
+		size += c.readCold(lim)
+		ready = true
+		if size == 0 && c.retryDropped(lim) {
+			return true
+		}
+	}
+	return ready || size >= lim.minBytes || len(c.fetch.parts) == 0
+}
+
+// readHot reads the local logs in order within the limits: soft for the first batch of the first partition that has one (KIP-74).
+func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
+	left, first := lim.maxBytes, true
+	for i := range c.fetch.parts {
+		f := &c.fetch.parts[i]
+		if f.err != nil || f.diverging.ok {
+			ready = true
+			continue
+		}
+		if f.coldDone {
+			size += f.slice.Size
+			left -= f.slice.Size
+			first = first && f.slice.Size == 0
+			continue
+		}
+		f.slice.Release()
+		f.slice, f.coldMax, f.dropped = replica.Slice{}, 0, false
+		limit := min(int(f.maxBytes), left)
+		if !first && limit <= 0 && f.peek() {
+			continue
+		}
+		sl, err := f.p.ReadHot(f.offset, max(limit, 1), lim.iso)
+		switch {
+		case errors.Is(err, localseg.ErrBelowLocal):
+			if first || limit > 0 {
+				f.coldMax = max(limit, 1)
+				left -= f.coldMax
+				cold, first = true, false
+			}
+			f.peek()
+		case err != nil:
+			f.err, ready = err, true
+		case !first && sl.Size > limit:
+			sl.Release()
+			f.peek()
+			f.dropped = true
+		default:
+			f.slice = sl
+			size += sl.Size
+			left -= sl.Size
+			first = first && sl.Size == 0
+		}
+	}
+	return size, cold, ready
+}
+
+// peek fills in what an answer says of a partition whose records are not read. False: the offset is not in the log.
+func (f *fetchPart) peek() bool {
+	f.slice = replica.Slice{
+		Base: f.offset, Next: f.offset,
+		HighWatermark: f.p.HighWatermark(), LastStable: f.p.LastStable(), LogStart: f.p.LogStart(),
+	}
+	return f.offset >= f.slice.LogStart && f.offset <= f.slice.HighWatermark
+}
+
+// readCold reads from the archive what readHot has marked, and takes what is there at the deadline. A read that comes too late is
+// not lost: it goes on filling the cache.
+func (c *conn) readCold(lim *fetchLimits) (size int) {
+	ctx, cancel := context.WithDeadline(c.ctx, lim.deadline)
+	defer cancel()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, coldReads)
+	for i := range c.fetch.parts {
+		f := &c.fetch.parts[i]
+		if f.coldMax == 0 {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			sl, err := f.p.ReadCold(ctx, f.offset, f.coldMax, lim.iso)
+			switch {
+			case err == nil:
+				f.slice, f.coldDone = sl, true
+			case ctx.Err() == nil:
+				f.err = err
+			}
+		})
+	}
+	wg.Wait()
+	late := false
+	first := true
+	for i := range c.fetch.parts {
+		f := &c.fetch.parts[i]
+		switch {
+		case f.coldMax == 0 || f.err != nil:
+		case !f.coldDone:
+			late = true
+		case !first && f.slice.Size > f.coldMax:
+			f.slice.Release()
+			f.peek()
+			f.dropped = true
+		default:
+			first = first && f.slice.Size == 0
+			size += f.slice.Size
+		}
+		if f.coldDone {
+			f.coldMax = 0
+		}
+	}
+	c.patience(late, size)
+	return size
+}
+
+// patience answers an error where the archive has brought nothing for a long time, so that no reader waits for ever.
+func (c *conn) patience(late bool, size int) {
+	switch {
+	case size > 0 || !late:
+		c.fetch.coldSince = time.Time{}
+	case c.fetch.coldSince.IsZero():
+		c.fetch.coldSince = time.Now()
+	case time.Since(c.fetch.coldSince) > coldPatience:
+		for i := range c.fetch.parts {
+			if f := &c.fetch.parts[i]; f.coldMax > 0 && !f.coldDone && f.err == nil {
+				f.err = fmt.Errorf("no answer for %s: %w", coldPatience, replica.ErrArchive)
+			}
+		}
+	}
+}
+
+// retryDropped reads the first partition whose batch was too large beside one that then brought nothing.
+func (c *conn) retryDropped(lim *fetchLimits) bool {
+	for i := range c.fetch.parts {
+		f := &c.fetch.parts[i]
+		if !f.dropped || f.err != nil || f.coldDone {
+			continue
+		}
+		if sl, err := f.p.ReadHot(f.offset, 1, lim.iso); err == nil {
+			f.slice = sl
+			return sl.Size > 0
+		}
+	}
+	return false
+}
+
+// drop gives back what the connection still holds at its end.
+func (sc *fetchScratch) drop() {
+	for i := range sc.parts {
+		sc.parts[i].slice.Release()
+	}
+	clear(sc.parts)
+	sc.reply.release()
+}

@@ -1,0 +1,98 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// leads says whether this broker is, or has to become, the leader of p. With one replica nobody else can be.
+func (m *Manager) leads(p *meta.Partition) bool {
+	if !slices.Contains(p.Replicas, m.o.NodeID) {
+		return false
+	}
+	return p.Leader == m.o.NodeID || p.Leader == -1 || len(p.Replicas) == 1
+}
+
+// electAll gives this process a new leader epoch in everything that it is to lead: a restarted broker never resumes one (PROTOCOLS
+// 7.3). It returns when the image shows them.
+func (m *Manager) electAll(ctx context.Context) error {
+	img := m.store.Image()
+	var todo []meta.Election
+	for _, t := range img.Topics {
+		for _, p := range t.Partitions {
+			if m.leads(p) {
+				m.former[p.ID] = p.LeaderEpoch
+				todo = append(todo, meta.Election{ID: p.ID, Leader: m.o.NodeID, ISR: []int32{m.o.NodeID}})
+			}
+		}
+	}
+	pause := firstPause
+	for len(todo) > 0 {
+		err := m.store.Elect(ctx, todo)
+		if err == nil || errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrUnknownTopic) {
+			if err := m.awaitElected(ctx, todo); err != nil {
+				return err
+			}
+		} else {
+			m.o.Logger.Warn("elect", "partitions", len(todo), "err", err)
+		}
+		todo = slices.DeleteFunc(todo, m.elected)
+		if len(todo) == 0 {
+			return nil
+		}
+		if err := wait(ctx, pause); err != nil {
+			return fmt.Errorf("elect %d partitions: %w", len(todo), err)
+		}
+		pause = min(2*pause, maxPause)
+	}
+	return nil
+}
+
+const (
+	firstPause = 10 * time.Millisecond
+	maxPause   = 2 * time.Second
+	imageWait  = 2 * time.Second // for the image to show what was just written
+)
+
+// elected says that the image shows a new epoch of ours, or nothing to lead any more.
+func (m *Manager) elected(e meta.Election) bool {
+	t := m.store.Image().TopicsByID[e.ID.Topic]
+	if t == nil || int(e.ID.Partition) >= len(t.Partitions) {
+		return true
+	}
+	p := t.Partitions[e.ID.Partition]
+	return !m.leads(p) || p.Leader == m.o.NodeID && p.LeaderEpoch > m.former[e.ID]
+}
+
+// awaitElected waits until the image shows all, or a while.
+func (m *Manager) awaitElected(ctx context.Context, todo []meta.Election) error {
+	deadline := time.Now().Add(imageWait)
+	for slices.ContainsFunc(todo, func(e meta.Election) bool { return !m.elected(e) }) && time.Now().Before(deadline) {
+		timer := time.NewTimer(50 * time.Millisecond)
+		select {
+		case <-m.changed:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

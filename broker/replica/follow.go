@@ -1,0 +1,232 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// follow applies each new image until ctx ends.
+func (m *Manager) follow(ctx context.Context) {
+	for {
+		if m.apply(ctx, m.store.Image()) > 0 {
+			// Something is left to be elected: the election changes the image; if it could not be written, try again.
+			timer := time.NewTimer(time.Second)
+			select {
+			case <-timer.C:
+			case <-m.changed:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		} else {
+			select {
+			case <-m.changed:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// apply makes what is hosted agree with img; it returns how many partitions still have to be elected.
+func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
+	m.dropGone(img)
+	inherited := m.inherited(img)
+	var opening []*Partition
+	var elections []meta.Election
+	for _, t := range img.Topics {
+		h := m.host(t)
+		if h.seen == t && !inherited {
+			continue
+		}
+		changed := h.seen == nil || h.seen.Version != t.Version || inherited
+		complete := true
+		for i, mp := range t.Partitions {
+			p := m.hostedPart(h, i)
+			switch {
+			case p != nil:
+				m.refresh(p, t, mp, changed)
+			case !m.leads(mp):
+			case mp.Leader == m.o.NodeID && m.fresh(mp):
+				opening = append(opening, m.newPartition(h, t, mp))
+			default:
+				complete = false
+				elections = append(elections, meta.Election{ID: mp.ID, Leader: m.o.NodeID, ISR: []int32{m.o.NodeID}})
+			}
+		}
+		if complete {
+			h.seen = t
+		}
+	}
+	m.openAll(opening, img)
+	if len(elections) > 0 {
+		if err := m.store.Elect(ctx, elections); err != nil && !errors.Is(err, meta.ErrConflict) {
+			m.o.Logger.Warn("elect", "partitions", len(elections), "err", err)
+		}
+	}
+	return len(elections)
+}
+
+// fresh says that mp's epoch is not one of a former process.
+func (m *Manager) fresh(mp *meta.Partition) bool {
+	former, ok := m.former[mp.ID]
+	return !ok || mp.LeaderEpoch > former
+}
+
+// inherited tells whether the configuration that topics inherit has changed since the last call.
+func (m *Manager) inherited(img *meta.Image) bool {
+	var b strings.Builder
+	for _, res := range []string{"broker/", fmt.Sprintf("broker/%d", m.o.NodeID)} {
+		for _, k := range slices.Sorted(maps.Keys(img.Configs[res])) {
+			fmt.Fprintf(&b, "%s %q=%q\n", res, k, img.Configs[res][k])
+		}
+	}
+	changed := b.String() != m.configs
+	m.configs = b.String()
+	return changed
+}
+
+// host returns the entry of a topic, made if it is not there.
+func (m *Manager) host(t *meta.Topic) *hosted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.byID[t.ID]
+	if h == nil {
+		h = &hosted{id: t.ID, name: t.Name}
+		m.byID[t.ID] = h
+		m.byName[t.Name] = h
+	}
+	if n := len(t.Partitions); n > len(h.parts) {
+		h.parts = append(slices.Clone(h.parts), make([]*Partition, n-len(h.parts))...)
+	}
+	return h
+}
+
+func (m *Manager) hostedPart(h *hosted, i int) *Partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return h.parts[i]
+}
+
+// refresh takes over a changed record: another leader, a new epoch, other configs.
+func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, changed bool) {
+	switch {
+	case mp.Leader != m.o.NodeID && p.stopped() == nil:
+		m.o.Logger.Info("not leader any more", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch)
+		p.stop(ErrNotLeader)
+	case mp.Leader == m.o.NodeID && mp.LeaderEpoch > p.epoch.Load() && p.ready.Load():
+		p.appendMu.Lock()
+		p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: p.log.LEO()})
+		p.gone.Store(nil)
+		p.appendMu.Unlock()
+		if a := p.archive.Swap(nil); a != nil {
+			a.Resign()
+		}
+		m.leader.add(p)
+	}
+	if !changed {
+		return
+	}
+	// A copy, so that who compares pointers sees that something has changed, also where only the inherited configuration has.
+	record := *t
+	p.topic.Store(&record)
+	if !p.ready.Load() {
+		return // it reads the configuration when it is opened
+	}
+	m.configure(p)
+}
+
+// configure hands the topic's configuration to log and archive.
+func (m *Manager) configure(p *Partition) {
+	cfg, tcfg := m.o.TopicConfig(p.topic.Load())
+	p.log.SetConfig(cfg)
+	p.tiered.Store(cfg.Tiered && m.tiers != nil)
+	if a := p.archive.Load(); a != nil {
+		a.SetConfig(tcfg)
+	} else if p.tiered.Load() && p.log.LEO() > 0 {
+		m.leader.add(p)
+	}
+}
+
+// dropGone stops and removes the partitions of topics that are not there any more.
+func (m *Manager) dropGone(img *meta.Image) {
+	var gone []*hosted
+	m.mu.Lock()
+	for id, h := range m.byID {
+		if t := img.Topics[h.name]; t != nil && t.ID == id {
+			continue
+		}
+		gone = append(gone, h)
+		delete(m.byID, id)
+		if m.byName[h.name] == h {
+			delete(m.byName, h.name)
+		}
+	}
+	m.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	m.announce()
+	for _, h := range gone {
+		for _, p := range h.parts {
+			if p != nil {
+				m.remove(p)
+			}
+		}
+	}
+}
+
+// remove stops a partition of a deleted topic and deletes its files.
+func (m *Manager) remove(p *Partition) {
+	delete(m.former, p.id)
+	if p.failed.Load() || p.log == nil {
+		return // its directory is swept at the next start
+	}
+	p.stop(ErrUnknownPartition)
+	p.appendMu.Lock()
+	err := p.log.Remove()
+	p.appendMu.Unlock()
+	if err != nil {
+		m.o.Logger.Error("remove log of a deleted topic", "topic", p.name, "partition", p.id.Partition, "err", err)
+		return
+	}
+	m.o.Logger.Info("partition removed", "topic", p.name, "partition", p.id.Partition)
+}
+
+// openAll opens logs, several at once, and lets them be served.
+func (m *Manager) openAll(parts []*Partition, img *meta.Image) {
+	if len(parts) == 0 {
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(closers)
+	for _, p := range parts {
+		g.Go(func() error {
+			m.open(p, img.TopicsByID[p.id.Topic].Partitions[p.id.Partition])
+			return nil
+		})
+	}
+	g.Wait()
+	m.announce()
+}
+
+// newPartition enters a partition; it is not served before open.
+func (m *Manager) newPartition(h *hosted, t *meta.Topic, mp *meta.Partition) *Partition {
+	p := &Partition{m: m, id: mp.ID, name: t.Name, assigned: -1}
+	p.topic.Store(t)
+	m.mu.Lock()
+	h.parts[mp.ID.Partition] = p
+	m.mu.Unlock()
+	delete(m.former, mp.ID)
+	return p
+}

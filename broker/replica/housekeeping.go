@@ -1,0 +1,105 @@
+package replica
+
+import (
+	"context"
+	"time"
+)
+
+// flush makes rolled segments durable, off the path of acknowledgements, until ctx ends.
+func (m *Manager) flush(ctx context.Context) {
+	for {
+		p := m.flusher.next(ctx)
+		if p == nil {
+			return
+		}
+		if p.stopped() != nil {
+			continue
+		}
+		if err := p.log.Flush(); err != nil && p.stopped() == nil {
+			m.o.Logger.Error("flush rolled segment", "topic", p.name, "partition", p.id.Partition, "err", err)
+		}
+	}
+}
+
+// backlogCheck is how often the bytes that wait for the archive are counted anew, where there is a limit.
+const backlogCheck = time.Second
+
+// keepHouse applies retention and counts the backlog until ctx ends.
+func (m *Manager) keepHouse(ctx context.Context) {
+	retain := time.NewTicker(m.o.RetentionCheck)
+	defer retain.Stop()
+	var backlog <-chan time.Time
+	if m.o.LocalMaxBytes > 0 {
+		t := time.NewTicker(backlogCheck)
+		defer t.Stop()
+		backlog = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-retain.C:
+			m.retain(ctx)
+		case <-backlog:
+			m.countBacklog()
+		}
+	}
+}
+
+// retain deletes what retention allows. Local data of a tiered topic goes only below what is committed to the archive.
+func (m *Manager) retain(ctx context.Context) {
+	now := time.Now().UnixMilli()
+	for _, p := range m.All() {
+		if ctx.Err() != nil {
+			return
+		}
+		through := int64(0)
+		if a := p.archive.Load(); a != nil {
+			through = a.Through()
+		}
+		p.appendMu.Lock()
+		if p.stopped() != nil {
+			p.appendMu.Unlock()
+			continue
+		}
+		before := p.log.RecoveryPoint()
+		deleted, err := p.log.Retain(now, through)
+		p.appendMu.Unlock()
+		if err != nil {
+			m.o.Logger.Error("retention", "topic", p.name, "partition", p.id.Partition, "err", err)
+			continue
+		}
+		m.metrics.retained.Add(float64(deleted))
+		if a := p.archive.Load(); a != nil {
+			a.Notify() // it may have rolled
+		}
+		if before < p.log.LEO() {
+			m.flusher.add(p)
+		}
+	}
+}
+
+// countBacklog counts the local bytes of tiered partitions that are not archived. A segment that is archived in part counts whole.
+func (m *Manager) countBacklog() {
+	var sum int64
+	for _, p := range m.All() {
+		if !p.tiered.Load() {
+			continue
+		}
+		if p.dirty.Swap(false) || p.backlog.Load() > 0 {
+			through := int64(0)
+			if a := p.archive.Load(); a != nil {
+				through = a.Through()
+			}
+			var n int64
+			for _, s := range p.log.Segments() {
+				if s.End > through {
+					n += s.SizeBytes
+				}
+			}
+			p.backlog.Store(n)
+		}
+		sum += p.backlog.Load()
+	}
+	m.backlog.Store(sum)
+}

@@ -1,0 +1,97 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/varvelog/varve/tier"
+)
+
+// leaders is how many archives are taken over at once: readiness does not wait for them, the store must not be flooded.
+const leaders = 8
+
+// lead takes over the archives of partitions in the queue until ctx ends. What fails is tried again, later and later.
+func (m *Manager) lead(ctx context.Context) {
+	for {
+		p := m.leader.next(ctx)
+		if p == nil {
+			return
+		}
+		if p.archive.Load() != nil || p.stopped() != nil {
+			continue
+		}
+		err := m.leadOne(ctx, p)
+		if err == nil {
+			p.leadFailures.Store(0)
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		m.metrics.leadFailures.Inc()
+		n := p.leadFailures.Add(1)
+		pause := min(firstLeadPause<<min(n-1, 10), maxLeadPause)
+		m.o.Logger.Warn("lead archive", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(), "retry", pause, "err", err)
+		time.AfterFunc(pause, func() { m.leader.add(p) })
+	}
+}
+
+const (
+	firstLeadPause = 200 * time.Millisecond
+	maxLeadPause   = 30 * time.Second
+)
+
+// leadOne reads the pointer and its manifest and starts archiving. Where the archive has what the log has not, the log starts from the
+// archive (PROTOCOLS 1.6).
+func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
+	epoch := p.LeaderEpoch()
+	_, tcfg := m.o.TopicConfig(p.topic.Load())
+	a, err := m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
+	if d, ok := errors.AsType[*tier.DivergedError](err); ok {
+		if err := m.restart(ctx, p, epoch, d); err != nil {
+			return err
+		}
+		a, err = m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
+	}
+	if err != nil {
+		return err
+	}
+	if p.LeaderEpoch() != epoch || p.stopped() != nil {
+		a.Resign()
+		return nil // a newer epoch is in the queue, or nothing is to be led
+	}
+	p.archive.Store(a)
+	if p.resuming.Load() {
+		p.resuming.Store(false)
+		p.ready.Store(true)
+		m.announce()
+	}
+	p.wakeAll() // who waits for archived records
+	a.Notify()
+	return nil
+}
+
+// restart makes the log begin where the archive ends, with the archive's epochs and producer states.
+func (m *Manager) restart(ctx context.Context, p *Partition, epoch int32, why *tier.DivergedError) error {
+	st, err := m.tiers.StartState(ctx, p.id, epoch)
+	if err != nil {
+		return fmt.Errorf("read the end of the archive: %w", err)
+	}
+	m.o.Logger.Warn("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", epoch,
+		"offset", st.Next, "was", p.log.LEO(), "reason", why.Reason)
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	if p.log.LEO() > p.log.LocalStart() || p.log.LEO() > st.Next {
+		if err := p.log.TruncateFully(st.Next); err != nil {
+			return fmt.Errorf("empty the log: %w", err)
+		}
+	}
+	if err := p.log.StartAt(st.LogStart, st.Next, st.Epochs, st.Producers, st.LastAppendMs); err != nil {
+		return fmt.Errorf("start the log at %d: %w", st.Next, err)
+	}
+	p.assigned = -1
+	p.step(Event{Kind: Appended, LEO: p.log.LEO()})
+	return nil
+}

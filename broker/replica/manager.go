@@ -1,0 +1,294 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/tier"
+)
+
+// Options of a Manager. Zero values are defaults.
+type Options struct {
+	NodeID         int32
+	Dir            string                                                  // log.dirs
+	TopicConfig    func(t *meta.Topic) (localseg.Config, tier.TopicConfig) // merged topic configs; default: Kafka's defaults
+	RetentionCheck time.Duration                                           // log.retention.check.interval.ms, default 5 min
+	LocalMaxBytes  int64                                                   // archive.local.max.bytes, 0: no limit
+	OpenFiles      int                                                     // open segment files, default 4096
+	Logger         *slog.Logger
+	Registerer     prometheus.Registerer
+}
+
+func (o *Options) fill() {
+	if o.TopicConfig == nil {
+		o.TopicConfig = func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
+			return localseg.Config{Delete: true}, tier.TopicConfig{Name: t.Name}
+		}
+	}
+	if o.RetentionCheck <= 0 {
+		o.RetentionCheck = 5 * time.Minute
+	}
+	if o.OpenFiles <= 0 {
+		o.OpenFiles = 4096
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+}
+
+// Manager owns every partition that this broker hosts.
+type Manager struct {
+	fs      vfs.FS
+	store   *meta.Store
+	tiers   *tier.Archive // nil: no tiering
+	o       Options
+	files   *localseg.FileCache
+	metrics *metrics
+
+	leader  workQueue    // partitions whose archive is to be led
+	flusher workQueue    // partitions with a segment to be made durable
+	backlog atomic.Int64 // bytes of tiered partitions that are not archived, about
+
+	changed chan struct{} // buffered 1: the image has changed
+
+	// Owned by Start, then by Run.
+	lock    vfs.File
+	clean   bool                           // the last process ended cleanly
+	former  map[manifest.PartitionID]int32 // epochs of before this process, which it must not lead in
+	configs string                         // fingerprint of the configuration that topics inherit
+
+	mu     sync.RWMutex
+	byName map[string]*hosted           // guarded by mu
+	byID   map[manifest.TopicID]*hosted // guarded by mu
+	hosts  chan struct{}                // guarded by mu; closed and replaced when a partition becomes ready or goes
+}
+
+// hosted is a topic of which this broker hosts partitions.
+type hosted struct {
+	id    manifest.TopicID
+	name  string
+	seen  *meta.Topic  // owned by Start, then by Run
+	parts []*Partition // guarded by Manager.mu; nil: not hosted here
+}
+
+// NewManager makes a manager; it starts nothing and touches no file. archive may be nil (no tiering).
+func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) (*Manager, error) {
+	o.fill()
+	if o.Dir == "" {
+		return nil, errors.New("replica options: no data directory")
+	}
+	m := &Manager{
+		fs: fs, store: store, tiers: archive, o: o,
+		files:   localseg.NewFileCache(o.OpenFiles),
+		changed: make(chan struct{}, 1),
+		former:  map[manifest.PartitionID]int32{},
+		byName:  map[string]*hosted{},
+		byID:    map[manifest.TopicID]*hosted{},
+		hosts:   make(chan struct{}),
+	}
+	m.metrics = newMetrics(o.Registerer, m)
+	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
+	m.flusher.init(func(p *Partition) *atomic.Bool { return &p.flushing })
+	store.Subscribe(func(_, _ *meta.Image) {
+		select {
+		case m.changed <- struct{}{}:
+		default:
+		}
+	})
+	return m, nil
+}
+
+// Start takes the data directory, elects this broker for what it must lead and recovers the logs; it returns when partitions can be
+// served. Those whose records are in the archive alone follow as soon as it can be read. meta.Store.Run must be running.
+func (m *Manager) Start(ctx context.Context) error {
+	if err := m.takeDir(); err != nil {
+		return err
+	}
+	if err := m.electAll(ctx); err != nil {
+		m.releaseDir()
+		return err
+	}
+	if err := m.sweepDir(m.store.Image()); err != nil {
+		m.releaseDir()
+		return err
+	}
+	m.apply(ctx, m.store.Image())
+	return ctx.Err()
+}
+
+// Run follows the metadata (new, changed, deleted topics), leads archives, applies retention, checkpoints; until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for range leaders {
+		g.Go(func() error { m.lead(ctx); return nil })
+	}
+	g.Go(func() error { m.flush(ctx); return nil })
+	g.Go(func() error { m.keepHouse(ctx); return nil })
+	g.Go(func() error { m.follow(ctx); return nil })
+	return g.Wait()
+}
+
+// closers bounds the logs that are opened or closed at once.
+const closers = 8
+
+// Close drains: archives tails within ctx, flushes and closes logs, writes the clean-shutdown marker. Run must have ended; the archive
+// must still run. An error of the archive does not keep the logs from being closed.
+func (m *Manager) Close(ctx context.Context) error {
+	parts := m.All()
+	var g errgroup.Group
+	g.SetLimit(2 * closers)
+	for _, p := range parts {
+		if a := p.archive.Load(); a != nil {
+			g.Go(func() error {
+				if err := a.Flush(ctx); err != nil {
+					return fmt.Errorf("archive the tail of %s-%d: %w", p.name, p.id.Partition, err)
+				}
+				return nil
+			})
+		}
+	}
+	tail := g.Wait()
+
+	var logs errgroup.Group
+	logs.SetLimit(closers)
+	for _, p := range parts {
+		logs.Go(func() error {
+			p.stop(ErrNotLeader)
+			p.appendMu.Lock() // an append that was under way ends first
+			defer p.appendMu.Unlock()
+			if err := p.log.CloseClean(); err != nil {
+				return fmt.Errorf("close %s-%d: %w", p.name, p.id.Partition, err)
+			}
+			return nil
+		})
+	}
+	err := logs.Wait()
+	if err == nil {
+		err = m.markClean()
+	}
+	m.releaseDir()
+	return errors.Join(err, tail)
+}
+
+// justCreated is how long Leader waits for a partition that the metadata has given to this broker.
+const justCreated = 2 * time.Second
+
+// Leader returns the partition if this broker leads it. It waits briefly for one that was just created.
+func (m *Manager) Leader(tp TopicPartition) (*Partition, error) {
+	p, _ := m.find(tp)
+	if p != nil && p.ready.Load() {
+		return p, nil
+	}
+	return m.await(tp)
+}
+
+// find looks tp up, and returns what is closed when the answer may have changed.
+func (m *Manager) find(tp TopicPartition) (*Partition, <-chan struct{}) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var h *hosted
+	if tp.ID != (manifest.TopicID{}) {
+		h = m.byID[tp.ID]
+	} else {
+		h = m.byName[tp.Topic]
+	}
+	if h == nil || tp.Partition < 0 || int(tp.Partition) >= len(h.parts) {
+		return nil, m.hosts
+	}
+	return h.parts[tp.Partition], m.hosts
+}
+
+// await says why tp is not served here, waiting where it soon will be.
+func (m *Manager) await(tp TopicPartition) (*Partition, error) {
+	var timeout <-chan time.Time
+	for {
+		p, hosts := m.find(tp)
+		switch {
+		case p != nil && p.ready.Load():
+			return p, nil
+		case p != nil && p.failed.Load():
+			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
+		case p != nil && p.resuming.Load():
+			return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
+		}
+		if err := m.mine(tp); err != nil {
+			return nil, err
+		}
+		if timeout == nil {
+			timeout = time.After(justCreated)
+		}
+		select {
+		case <-hosts:
+		case <-timeout:
+			return nil, ErrNotAvailable
+		}
+	}
+}
+
+// mine says why this broker is not to lead tp, nil if it is.
+func (m *Manager) mine(tp TopicPartition) error {
+	img := m.store.Image()
+	t, unknown := img.Topics[tp.Topic], ErrUnknownPartition
+	if tp.ID != (manifest.TopicID{}) {
+		t, unknown = img.TopicsByID[tp.ID], ErrUnknownTopicID
+	}
+	switch {
+	case t == nil || t.DeletedMs != 0:
+		return unknown
+	case tp.Partition < 0 || int(tp.Partition) >= len(t.Partitions):
+		return ErrUnknownPartition
+	case !m.leads(t.Partitions[tp.Partition]):
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// All lists the partitions that are served.
+func (m *Manager) All() []*Partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var out []*Partition
+	for _, h := range m.byID {
+		for _, p := range h.parts {
+			if p != nil && p.ready.Load() {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// room refuses appends to an archived partition while too much waits for the archive.
+func (m *Manager) room(p *Partition) error {
+	if m.o.LocalMaxBytes <= 0 || !p.tiered.Load() {
+		return nil
+	}
+	if n := m.backlog.Load(); n > m.o.LocalMaxBytes {
+		m.metrics.refused.Inc()
+		return fmt.Errorf("%d bytes are not archived, limit %d: %w", n, m.o.LocalMaxBytes, ErrArchiveBehind)
+	}
+	return nil
+}
+
+// announce wakes who waits in Leader.
+func (m *Manager) announce() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.hosts)
+	m.hosts = make(chan struct{})
+}

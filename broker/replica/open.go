@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/meta"
+)
+
+// open recovers the log of p and lets it be served, unless its records are in the archive alone.
+func (m *Manager) open(p *Partition, mp *meta.Partition) {
+	log, err := m.openLog(p)
+	if err != nil {
+		m.o.Logger.Error("open log", "topic", p.name, "partition", p.id.Partition, "err", err)
+		m.metrics.offline.Inc()
+		p.failed.Store(true)
+		return
+	}
+	p.log = log
+	p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: log.LEO()})
+	m.configure(p)
+	switch {
+	case mp.Pointer.Through > log.LEO() && p.tiered.Load():
+		// A fresh restored directory, or a lost disk: the log begins where the archive ends. Never an empty log.
+		p.resuming.Store(true)
+		m.leader.addFirst(p)
+		return
+	case mp.Pointer.Through > log.LEO():
+		m.o.Logger.Error("records are in an archive, but archiving is off", "topic", p.name, "partition", p.id.Partition,
+			"offset", mp.Pointer.Through)
+		p.failed.Store(true)
+		return
+	case mp.Pointer.Manifest != "" && p.tiered.Load():
+		m.leader.add(p)
+	}
+	p.ready.Store(true)
+}
+
+// openLog opens the log directory; one of a former topic of the same name is moved out of the way.
+func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
+	cfg, _ := m.o.TopicConfig(p.topic.Load())
+	dir := path.Join(m.o.Dir, fmt.Sprintf("%s-%d", p.name, p.id.Partition))
+	o := localseg.Options{
+		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean,
+		Logger: m.o.Logger, Files: m.files,
+		OnError: func(err error) {
+			m.metrics.offline.Inc()
+			m.o.Logger.Error("log is offline", "topic", p.name, "partition", p.id.Partition, "err", err)
+		},
+	}
+	log, err := localseg.Open(m.fs, dir, o)
+	if errors.Is(err, errOtherTopic) {
+		if err := m.setAside(path.Base(dir)); err != nil {
+			return nil, err
+		}
+		return localseg.Open(m.fs, dir, o)
+	}
+	return log, err
+}

@@ -1,0 +1,151 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/record"
+)
+
+// view is what a read is measured against, taken once so that an answer does not contradict itself.
+type view struct {
+	hw, lso, start int64
+}
+
+func (p *Partition) view() view {
+	hw := p.hw.Load()
+	return view{hw: hw, lso: min(hw, p.log.FirstUnstable()), start: p.log.LogStart()}
+}
+
+// end is the offset below which a reader of this isolation may read.
+func (v view) end(iso Isolation) int64 {
+	if iso == ReadCommitted {
+		return v.lso
+	}
+	return v.hw
+}
+
+func (v view) slice(off int64) Slice {
+	return Slice{Base: off, Next: off, HighWatermark: v.hw, LastStable: v.lso, LogStart: v.start}
+}
+
+// ReadHot reads from the local log without blocking; localseg.ErrBelowLocal says: use ReadCold. An empty Slice at the end.
+func (p *Partition) ReadHot(off int64, max int, iso Isolation) (Slice, error) {
+	if err := p.stopped(); err != nil {
+		return Slice{}, err
+	}
+	v := p.view()
+	if err := p.inRange(off, v); err != nil {
+		return Slice{}, err
+	}
+	s := v.slice(off)
+	if iso == ReadCommitted {
+		s.Aborted = noAborted
+	}
+	end := v.end(iso)
+	if off >= end {
+		return s, nil
+	}
+	span, err := p.log.Read(off, end, max)
+	if err != nil {
+		return Slice{}, p.closedMeans(err)
+	}
+	s.Hot, s.Size = span, int(span.Size)
+	if span.Size == 0 {
+		span.Release()
+		s.Hot = localseg.Span{}
+		return s, nil
+	}
+	s.Base, s.Next = span.Base, span.Next
+	if iso == ReadCommitted {
+		aborted, err := p.log.Aborted(off, span.Next)
+		if err != nil {
+			s.Release()
+			return Slice{}, p.closedMeans(err)
+		}
+		if len(aborted) > 0 {
+			s.Aborted = aborted
+		}
+	}
+	return s, nil
+}
+
+// noAborted says: asked for, and there are none.
+var noAborted = []record.AbortedTxn{}
+
+// inRange refuses offsets that are not in [log start, LEO]. Between high watermark and LEO there is just nothing to read yet.
+func (p *Partition) inRange(off int64, v view) error {
+	if leo := p.log.LEO(); off < v.start || off > leo {
+		return fmt.Errorf("offset %d, log [%d, %d): %w", off, v.start, leo, localseg.ErrOffsetOutOfRange)
+	}
+	return nil
+}
+
+// ReadCold reads from the archive; it may wait for the object store until ctx ends. An error of the archive is ErrArchive, one of ctx
+// is ctx's.
+func (p *Partition) ReadCold(ctx context.Context, off int64, max int, iso Isolation) (Slice, error) {
+	if err := p.stopped(); err != nil {
+		return Slice{}, err
+	}
+	v := p.view()
+	if err := p.inRange(off, v); err != nil {
+		return Slice{}, err
+	}
+	a := p.archive.Load()
+	if a == nil {
+		return Slice{}, fmt.Errorf("offset %d is in the archive, which is not reached yet: %w", off, ErrArchive)
+	}
+	data, err := a.Read(ctx, off, max)
+	if err != nil {
+		return Slice{}, p.coldError(ctx, off, err)
+	}
+	s := v.slice(off)
+	s.release = data.Release
+	s.Cold, s.Base, s.Next = data.Parts, data.Base, data.Next
+	for _, part := range data.Parts {
+		s.Size += len(part)
+	}
+	if iso == ReadCommitted {
+		if s.Aborted, err = p.aborted(ctx, off, data.Next); err != nil {
+			s.Release()
+			return Slice{}, p.coldError(ctx, off, err)
+		}
+	}
+	return s, nil
+}
+
+// coldError says what a failed read of the archive means: that the offset is gone meanwhile (BUG-085), that time is up, or ErrArchive.
+func (p *Partition) coldError(ctx context.Context, off int64, err error) error {
+	if start := p.log.LogStart(); off < start {
+		return fmt.Errorf("offset %d, log start %d: %w", off, start, localseg.ErrOffsetOutOfRange)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, ErrArchive) {
+		return err
+	}
+	return fmt.Errorf("read offset %d of the archive: %w: %w", off, ErrArchive, err)
+}
+
+// aborted lists the aborted transactions that overlap [from, to) of the archive. The marker, and with it the entry, may be in a later
+// segment than the data, archived or still local only: both are asked (BUG-002).
+func (p *Partition) aborted(ctx context.Context, from, to int64) ([]record.AbortedTxn, error) {
+	cold, err := p.archive.Load().Aborted(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	hot, err := p.log.Aborted(from, to)
+	if err != nil {
+		return nil, err
+	}
+	all := append(append(noAborted, cold...), hot...)
+	slices.SortFunc(all, func(a, b record.AbortedTxn) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.ProducerID, b.ProducerID))
+	})
+	return slices.CompactFunc(all, func(a, b record.AbortedTxn) bool { return a.First == b.First && a.ProducerID == b.ProducerID }), nil
+}
