@@ -18,7 +18,8 @@ import (
 // ErrClosed: the cache was closed before the chunk was there.
 var ErrClosed = errors.New("cache is closed")
 
-// Options: zero values are defaults. Dir empty: no disk tier.
+// Options: zero values are defaults. Dir empty: no disk tier. Beside MemoryBytes and FillBytes the cache keeps free
+// buffers of at most an eighth of both; what readers hold after it was put out of memory is theirs.
 type Options struct {
 	MemoryBytes int64         // default 64 MiB
 	Dir         string        // the disk tier's; nothing but the directory chunks-v1 in it is touched
@@ -73,7 +74,7 @@ func New(o Options) (*Cache, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	c := &Cache{options: o, pool: newPool(o.MemoryBytes / 4), budget: semaphore.NewWeighted(o.FillBytes),
+	c := &Cache{options: o, pool: newPool(o.MemoryBytes/8 + o.FillBytes/8), budget: semaphore.NewWeighted(o.FillBytes),
 		memory: newMemory(o.MemoryBytes), flights: make(map[Key]*flight)}
 	var err error
 	if c.metrics, err = newMetrics(o.Registerer, c); err != nil {

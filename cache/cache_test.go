@@ -363,11 +363,10 @@ func TestAnythingAtOnceKeepsBytesAndBounds(t *testing.T) {
 			for g := range uint64(16) {
 				all.Go(func() {
 					r := rand.New(rand.NewPCG(seed, g))
-					o := &origin{}
 					for range 60 {
 						k := key(r.IntN(24))
 						size := int64(k.Chunk+1) * 700
-						o.delay = time.Duration(r.IntN(5)) * time.Millisecond
+						o := &origin{delay: time.Duration(r.IntN(5)) * time.Millisecond}
 						if r.IntN(4) == 0 {
 							c.Prefetch(k, size, o.fill(k))
 							continue
