@@ -402,3 +402,21 @@ func TestAppendTimesAreMonotonic(t *testing.T) {
 		t.Fatalf("covering [%d, +1): %v, %v", segs[1].Base+1, got, err)
 	}
 }
+
+// Killed within its first second, a log still knows when its records came.
+func TestFirstAppendTimeSurvivesAKill(t *testing.T) {
+	dir := path.Join(t.TempDir(), "t-0")
+	l, err := localseg.Open(vfs.OS{}, dir, localseg.Options{Config: small})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := add(t, l, 0, localsegtest.Plain(t, 1)).AppendTime
+	add(t, l, 0, localsegtest.Plain(t, 1))
+	if l, err = localseg.Open(vfs.OS{}, dir, localseg.Options{Config: small}); err != nil {
+		t.Fatal(err)
+	}
+	times, err := l.AppendTimes(0, 2)
+	if err != nil || len(times) != 1 || times[0].Offset != 0 || times[0].Ms < at-1000 || times[0].Ms > at+5000 {
+		t.Fatalf("append times %v, %v; appended at %d", times, err, at)
+	}
+}
