@@ -45,7 +45,6 @@ type segment struct {
 	spans []localseg.Span
 
 	first, last int64 // offsets of its records, inclusive
-	describedMs int64 // our clock before the batches were read
 }
 
 func (s *segment) release() {
