@@ -18,6 +18,11 @@ import (
 type LeaseOptions struct {
 	Cluster string        // who reads; for people
 	TTL     time.Duration // default 10 min
+	// ID is a lease that this cluster took before, and under which it has listed what it reads: the first Acquire goes on with
+	// it, without Reread, if it has not expired, by the store's clock. Else, or empty: a new one.
+	ID string
+	// Keep leaves the lease in the bucket when Run returns, to be gone on with after a restart. Else it is given back.
+	Keep bool
 	// Reread is called after each new lease, before it counts as live: the source's manifests are read again, because what
 	// was listed under another lease may be gone (PROTOCOLS 2.5). Nil: the caller has not read anything yet.
 	Reread func(context.Context) error
@@ -70,8 +75,18 @@ func (l *Lease) reckon(now time.Time) time.Time {
 	return l.date.Add(d + d/50 + time.Second)
 }
 
+// ID is the lease's id, "" before the first Acquire. Not while Acquire or Run is under way, but within Reread.
+func (l *Lease) ID() string { return l.id }
+
 // Acquire creates a lease under a new id and calls Reread. Call it before anything of the archive is listed.
 func (l *Lease) Acquire(ctx context.Context) error {
+	if id := l.o.ID; id != "" {
+		if err := l.resume(ctx, id); !errors.Is(err, ErrLeaseLapsed) {
+			return err
+		}
+		l.o.Logger.Warn("lease lapsed while nobody renewed it, taking a new one", "lease", id)
+		l.o.ID = ""
+	}
 	l.drop()
 	l.id = fmt.Sprintf("%016x%016x", l.o.Rand(), l.o.Rand())
 	l.renewal, l.etag = 0, ""
@@ -93,7 +108,7 @@ func (l *Lease) Acquire(ctx context.Context) error {
 }
 
 // Run keeps a lease until ctx ends: takes one if there is none, renews it, takes a new one after a lapse. When it returns
-// the lease is given back.
+// the lease is given back, unless it is to be kept.
 func (l *Lease) Run(ctx context.Context) error {
 	defer l.release(context.WithoutCancel(ctx))
 	pause := time.Duration(0)
@@ -120,6 +135,42 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
+// resume goes on with a lease that is in the bucket: it is renewed at once, which counts only if it lands in time.
+func (l *Lease) resume(ctx context.Context, id string) error {
+	l.drop()
+	key := manifest.LeaseKey(id)
+	b, _, err := objstore.ReadAll(ctx, l.bucket, key, smallMax)
+	asked := time.Now()
+	var info objstore.Info
+	if err == nil {
+		info, err = l.bucket.Head(ctx, key)
+	}
+	if errors.Is(err, objstore.ErrNotFound) {
+		return fmt.Errorf("lease %s is gone: %w", id, ErrLeaseLapsed)
+	}
+	if err != nil {
+		return fmt.Errorf("go on with lease %s: %w", id, err)
+	}
+	old, err := manifest.DecodeLease(b)
+	if err != nil || old.ID != id {
+		return fmt.Errorf("lease %s cannot be read: %w", id, ErrLeaseLapsed)
+	}
+	if info.Date.IsZero() || info.Modified.IsZero() {
+		return errNoDate
+	}
+	l.id, l.renewal, l.etag = id, old.Renewal, info.ETag
+	l.mu.Lock()
+	l.live, l.expiry = true, info.Modified.Add(time.Duration(old.TTLMs)*time.Millisecond)
+	l.date, l.asked = info.Date, asked
+	l.mu.Unlock()
+	if !l.Live() {
+		l.drop()
+		return fmt.Errorf("lease %s: %w", id, ErrLeaseLapsed)
+	}
+	l.o.ID = ""
+	return l.renew(ctx)
+}
+
 func (l *Lease) lapsed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +186,7 @@ func (l *Lease) drop() {
 // release deletes the lease, so that the source's collector need not wait for its expiry.
 func (l *Lease) release(ctx context.Context) {
 	l.drop()
-	if l.id == "" {
+	if l.id == "" || l.o.Keep {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
