@@ -43,7 +43,9 @@ func (t *tour) info(ctx context.Context) (info, error) {
 }
 
 // untilArchived waits until what has been written by now is in the archive.
-func (t *tour) untilArchived(ctx context.Context) error { return t.untilArchivedThrough(ctx, time.Now()) }
+func (t *tour) untilArchived(ctx context.Context) error {
+	return t.untilArchivedThrough(ctx, time.Now())
+}
 
 func (t *tour) untilArchivedThrough(ctx context.Context, moment time.Time) error {
 	return poll(ctx, "the archive reaches "+moment.UTC().Format(time.RFC3339Nano), func() (bool, error) {
