@@ -17,7 +17,6 @@ import (
 
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
-	"github.com/varvelog/varve/broker/control"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/internal/vfs"
@@ -232,7 +231,6 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 	follow, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	var followers errgroup.Group
 	followers.Go(func() error { return n.replicas.Run(follow) })
-	followers.Go(func() error { return n.server.Run(follow) })
 	n.admin.setReady(true)
 	n.log.Info("serving", "listener", listeners[0].Addr().String(), "admin", n.admin.addr(), "cluster", n.store.Image().Cluster, "node", n.id,
 		"archive", redact(n.c.String("archive.url")), "version", version)

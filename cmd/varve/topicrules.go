@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/varvelog/varve/broker"
@@ -48,7 +47,7 @@ func (n *node) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 // rules is what the topic demands of produced batches.
 func (n *node) rules(t *meta.Topic) record.ValidateOptions {
 	c := n.inForce(t)
-	codecs := map[string]record.Codec{"uncompressed": record.None, "gzip": record.Gzip, "snappy": record.Snappy, "lz4": record.Lz4, "zstd": record.Zstd}
+	codecs := map[string]record.Codec{"uncompressed": record.None, "gzip": record.Gzip, "snappy": record.Snappy, "lz4": record.LZ4, "zstd": record.Zstd}
 	levels := map[string]int{"gzip": c.GzipLevel, "lz4": c.Lz4Level, "zstd": c.ZstdLevel}
 	return record.ValidateOptions{
 		Codec: codecs[c.CompressionType], FromProducer: c.CompressionType == "producer", Level: levels[c.CompressionType],
@@ -66,11 +65,6 @@ func (n *node) brokerOptions(advertised []meta.Listener) broker.Options {
 		MaxIdle: time.Duration(c.Int("connections.max.idle.ms")) * time.Millisecond, MaxFetchBytes: int32(c.Int("fetch.max.bytes")),
 		SendBufferBytes: int(c.Int("socket.send.buffer.bytes")), RecvBufferBytes: int(c.Int("socket.receive.buffer.bytes")),
 		FetchSessionSlots: int(c.Int("max.incremental.fetch.session.cache.slots")), Logger: n.log, Registerer: n.reg,
-	}
-	if n.archive != nil {
-		o.Restore = func(ctx context.Context, topic, plan string, validateOnly bool) (broker.Restored, error) {
-			return n.restore(ctx, topic, plan, validateOnly)
-		}
 	}
 	return o
 }
