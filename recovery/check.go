@@ -15,20 +15,9 @@ import (
 
 // check reads back what was made, as the new cluster will.
 func (r *ClusterRestore) check(ctx context.Context, bucket objstore.Bucket, plan *Plan, made [][]built) error {
-	src := &Source{URL: r.Archive, Bucket: bucket, open: r.Open, Attached: map[string]string{}, buckets: map[string]objstore.Bucket{}}
-	var err error
-	if src.Reader, err = tier.OpenBucket(ctx, bucket, tier.ReaderOptions{Foreign: src.foreign}); err != nil {
+	src := &Source{URL: r.Archive, Bucket: bucket, open: r.Open}
+	if err := src.load(ctx); err != nil {
 		return fmt.Errorf("check: %w", err)
-	}
-	for i, err := range bucket.List(ctx, manifest.AttachedPrefix(src.Reader.Info().Cluster), "") {
-		if err != nil {
-			return fmt.Errorf("check: %w", err)
-		}
-		a, err := readAttached(ctx, bucket, i.Key)
-		if err != nil {
-			return fmt.Errorf("check: %w", err)
-		}
-		src.Attached[a.Archive] = a.URL
 	}
 	total := 0
 	for i := range made {

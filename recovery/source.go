@@ -37,22 +37,27 @@ func OpenSource(ctx context.Context, url string, open Opener) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{URL: url, Bucket: b, open: open, Attached: map[string]string{}, buckets: map[string]objstore.Bucket{}}
-	if s.Reader, err = tier.OpenBucket(ctx, b, tier.ReaderOptions{Foreign: s.foreign}); err != nil {
-		return nil, notArchive(ctx, b, err)
+	s := &Source{URL: url, Bucket: b, open: open}
+	return s, s.load(ctx)
+}
+
+// load reads what the bucket says of itself.
+func (s *Source) load(ctx context.Context) (err error) {
+	s.Attached, s.buckets = map[string]string{}, map[string]objstore.Bucket{}
+	if s.Reader, err = tier.OpenBucket(ctx, s.Bucket, tier.ReaderOptions{Foreign: s.foreign}); err != nil {
+		return notArchive(ctx, s.Bucket, err)
 	}
-	cluster := s.Reader.Info().Cluster
-	for i, err := range b.List(ctx, manifest.AttachedPrefix(cluster), "") {
+	for i, err := range s.Bucket.List(ctx, manifest.AttachedPrefix(s.Reader.Info().Cluster), "") {
 		if err != nil {
-			return nil, fmt.Errorf("list attached archives: %w", err)
+			return fmt.Errorf("list attached archives: %w", err)
 		}
-		a, err := readAttached(ctx, b, i.Key)
+		a, err := readAttached(ctx, s.Bucket, i.Key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.Attached[a.Archive] = a.URL
 	}
-	return s, nil
+	return nil
 }
 
 // notArchive tells an empty bucket from one that holds something else.
