@@ -1,4 +1,8 @@
 // Package meta is cluster metadata: typed records in a transactional KV, watches folded into an immutable Image.
+//
+// It does not decide anything: placement, elections and retention belong to its callers. A change is one guarded
+// transaction, or a chain of them of which only the last is visible; a crash between two leaves nothing that a reader
+// of an Image sees, and Sweep collects it. Keys and records are in format.md.
 package meta
 
 import (
@@ -14,19 +18,29 @@ var (
 	ErrUnknownTopic  = errors.New("unknown topic")
 	ErrUnavailable   = errors.New("metadata store unavailable") // outcome of a write unknown
 	ErrBrokerIDInUse = errors.New("broker id is registered by a living broker")
+	ErrIncarnation   = errors.New("cluster has another incarnation") // a restore took over: this process is of the past
+	ErrLeaseLost     = errors.New("lease lost")
+	ErrTooManyOps    = errors.New("too many operations in one transaction")
+	ErrUnsupported   = errors.New("record of a newer major version")
+	ErrInvalid       = errors.New("invalid argument")
 )
 
 // KV is a transactional key-value store with revisions and leases, as etcd's v3 API has it.
-// All methods may be called concurrently. Returned bytes belong to the caller.
+// All methods may be called concurrently. Returned bytes belong to the caller; Op.Value is only read until Txn returns.
+// A store that cannot be reached is ErrUnavailable after a bounded time. A context that ends is its own error, and
+// ErrUnavailable too where a write's outcome is unknown.
 type KV interface {
 	// Range returns the pairs with the prefix in key order, and the store's revision. Linearizable.
 	Range(ctx context.Context, prefix string) ([]Pair, int64, error)
 	Get(ctx context.Context, key string) (Pair, bool, error)
-	// Txn applies all ops if all guards hold, else none: ok tells. At most MaxOps ops.
+	// Txn applies all ops if all guards hold, else none: ok tells. At most MaxOps ops and as many guards, of different
+	// keys each. rev is the store's revision after it, the ModRev of what was put.
 	Txn(ctx context.Context, guards []Guard, ops []Op) (ok bool, rev int64, err error)
 	// Watch yields batches of events after revision from, in order, until ctx ends. ErrCompacted: Range again.
+	// A batch without events says that everything up to its Rev has been delivered.
 	Watch(ctx context.Context, prefix string, from int64) <-chan WatchBatch
-	// Grant makes a lease of ttlMs; KeepAlive blocks, renewing, until ctx ends or the lease is lost.
+	// Grant makes a lease of ttlMs (rounded up to what the store can); KeepAlive blocks, renewing, until ctx ends or the
+	// lease is lost (ErrLeaseLost). Revoke deletes the keys of the lease; a lease that is gone is no error.
 	Grant(ctx context.Context, ttlMs int64) (LeaseID, error)
 	KeepAlive(ctx context.Context, id LeaseID) error
 	Revoke(ctx context.Context, id LeaseID) error
@@ -48,6 +62,12 @@ type Pair struct {
 	CreateRev int64
 	ModRev    int64
 	Lease     LeaseID
+}
+
+// Progresser is what a KV may offer besides: Progress asks that watches tell soon how far they have come, by a batch
+// without events. Without it Sync waits for the next event.
+type Progresser interface {
+	Progress(ctx context.Context) error
 }
 
 // Guard holds if the key's mod revision is ModRev; 0 means: the key does not exist.
@@ -85,6 +105,9 @@ type Broker struct {
 	Listeners []Listener // advertised
 	Fenced    bool
 	Admin     string // HTTP host:port
+	// Directory is the random id that the broker keeps in its data directory, whose lock tells that no other process
+	// uses it: a registration with the same one is a dead predecessor's. "" is like nobody's.
+	Directory string
 }
 
 type Listener struct {
@@ -146,8 +169,8 @@ type Image struct {
 	Incarnation uint32
 	Controller  int32
 	Brokers     map[int32]*Broker
-	Topics      map[string]*Topic // living ones
-	TopicsByID  map[manifest.TopicID]*Topic
+	Topics      map[string]*Topic           // living ones
+	TopicsByID  map[manifest.TopicID]*Topic // living ones
 	Deleted     map[manifest.TopicID]*Topic
 	Configs     map[string]map[string]string // "broker/<id>", "broker/" (cluster default), "group/<id>", ...
 	Attached    map[string]*Attached
