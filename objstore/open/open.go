@@ -39,7 +39,8 @@ type Options struct {
 
 	Budget     budget.Options
 	Retry      retry.Options
-	Registerer prometheus.Registerer // default: no metrics
+	// Registerer takes the metrics of one bucket; wrap it with a label for each where there are several. Default: no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Open returns the bucket with its decorators: repetition over a budget over metrics, so that metrics see each request
