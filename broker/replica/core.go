@@ -19,9 +19,10 @@ type Core struct {
 type EventKind uint8
 
 const (
-	Elected  EventKind = iota + 1 // this broker leads in Epoch; its log ends at LEO
-	Resigned                      // another broker leads, or nobody
-	Appended                      // the log now ends at LEO
+	Elected   EventKind = iota + 1 // this broker leads in Epoch; its log ends at LEO
+	Resigned                       // another broker leads, or nobody
+	Appended                       // the log now ends at LEO
+	Restarted                      // the log was replaced by one that ends at LEO, all of it committed
 )
 
 // Event is one thing that happened to a partition.
@@ -54,6 +55,9 @@ func (c *Core) Step(e Event) Effect {
 	case Appended:
 		c.leo = e.LEO
 		return Effect{HWMoved: c.advance()}
+	case Restarted:
+		c.leo, c.hw, c.epochStart = e.LEO, e.LEO, e.LEO
+		return Effect{HWMoved: true}
 	}
 	return Effect{}
 }

@@ -19,7 +19,7 @@ func (m *Manager) lead(ctx context.Context) {
 		if p == nil {
 			return
 		}
-		if p.archive.Load() != nil || p.stopped() != nil {
+		if p.archive.Load() != nil || p.gone.Load() != nil {
 			continue
 		}
 		err := m.leadOne(ctx, p)
@@ -31,6 +31,10 @@ func (m *Manager) lead(ctx context.Context) {
 			return
 		}
 		m.metrics.leadFailures.Inc()
+		if errors.Is(err, tier.ErrFenced) {
+			m.o.Logger.Error("archive has a newer leader", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(), "err", err)
+			continue // for good; an election of ours starts anew
+		}
 		n := p.leadFailures.Add(1)
 		pause := min(firstLeadPause<<min(n-1, 10), maxLeadPause)
 		m.o.Logger.Warn("lead archive", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(), "retry", pause, "err", err)
@@ -50,7 +54,7 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	_, tcfg := m.o.TopicConfig(p.topic.Load())
 	a, err := m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
 	if d, ok := errors.AsType[*tier.DivergedError](err); ok {
-		if err := m.restart(ctx, p, epoch, d); err != nil {
+		if err := m.restart(ctx, p, d); err != nil {
 			return err
 		}
 		a, err = m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
@@ -73,25 +77,32 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	return nil
 }
 
-// restart makes the log begin where the archive ends, with the archive's epochs and producer states.
-func (m *Manager) restart(ctx context.Context, p *Partition, epoch int32, why *tier.DivergedError) error {
-	st, err := m.tiers.StartState(ctx, p.id, epoch)
+// restart makes the log begin where the archive ends, with the archive's epochs and producer states. Until it is done nothing is read
+// or written. The order matters: a crash in between leaves a log that ends below the archive, so that the next start does it again; a
+// log that began at its end without the log start would have the archive's retention take everything below for deleted.
+//  1. nothing is served
+//  2. empty the log down to offset 0
+//  3. start it at archived-through, log start and history included, in one step
+func (m *Manager) restart(ctx context.Context, p *Partition, why *tier.DivergedError) error {
+	st, err := m.tiers.StartState(ctx, p.id)
 	if err != nil {
 		return fmt.Errorf("read the end of the archive: %w", err)
 	}
-	m.o.Logger.Warn("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", epoch,
-		"offset", st.Next, "was", p.log.LEO(), "reason", why.Reason)
+	m.o.Logger.Warn("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(),
+		"offset", st.Through, "was", p.log.LEO(), "reason", why.Reason)
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
-	if p.log.LEO() > p.log.LocalStart() || p.log.LEO() > st.Next {
-		if err := p.log.TruncateFully(st.Next); err != nil {
+	p.restarting.Store(true) // and it stays so if this fails half-way: what the log holds is not known then
+	if p.log.SizeBytes() > 0 || p.log.LEO() != 0 {
+		if err := p.log.TruncateFully(0); err != nil {
 			return fmt.Errorf("empty the log: %w", err)
 		}
 	}
-	if err := p.log.StartAt(st.LogStart, st.Next, st.Epochs, st.Producers, st.LastAppendMs); err != nil {
-		return fmt.Errorf("start the log at %d: %w", st.Next, err)
+	if err := p.log.StartAt(st.LogStart, st.Through, st.Epochs, st.Producers, st.LastAppend); err != nil {
+		return fmt.Errorf("start the log at %d: %w", st.Through, err)
 	}
 	p.assigned = -1
-	p.step(Event{Kind: Appended, LEO: p.log.LEO()})
+	p.step(Event{Kind: Restarted, LEO: p.log.LEO()})
+	p.restarting.Store(false)
 	return nil
 }

@@ -42,6 +42,8 @@ type Partition struct {
 	failed   atomic.Bool // the log cannot be opened
 	resuming atomic.Bool // waits for the archive, see lead.go
 
+	restarting atomic.Bool // the log is being replaced, see restart
+
 	queued       atomic.Bool // in Manager.leader
 	flushing     atomic.Bool // in Manager.flusher
 	leadFailures atomic.Int32
@@ -80,6 +82,9 @@ func (p *Partition) CheckEpoch(current int32) error {
 func (p *Partition) stopped() error {
 	if err := p.gone.Load(); err != nil {
 		return *err
+	}
+	if p.restarting.Load() {
+		return ErrNotAvailable
 	}
 	return nil
 }
@@ -164,7 +169,7 @@ func (p *Partition) WaitCommitted(ctx context.Context, offset int64) error {
 	p.AddWaiter(w)
 	defer p.RemoveWaiter(w)
 	for p.hw.Load() <= offset {
-		if err := p.stopped(); err != nil {
+		if p.gone.Load() != nil {
 			return ErrNotLeader
 		}
 		select {
