@@ -24,7 +24,7 @@ func handleListGroups(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, error)
 	}
 	slices.SortFunc(ls, func(a, b group.Listed) int { return cmp.Compare(a.Group, b.Group) })
 	for _, l := range ls {
-		if !wanted(req.StatesFilter, l.State.String()) || !wanted(req.TypesFilter, classicType) {
+		if !passes(req.StatesFilter, l.State.String()) || !passes(req.TypesFilter, classicType) {
 			continue
 		}
 		g := kmsg.NewListGroupsResponseGroup()
@@ -34,7 +34,7 @@ func handleListGroups(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, error)
 	return resp, nil
 }
 
-// wanted tells if a filter, which wants all when empty, has the value, in any case.
-func wanted(filter []string, value string) bool {
+// passes tells if a filter, which wants all when empty, has the value, in any case.
+func passes(filter []string, value string) bool {
 	return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
 }
