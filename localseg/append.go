@@ -325,7 +325,9 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 	timed := x.addAppend(nowMs, int32(batches[0].BaseOffset()-s.base), false)
 	x.aborted = append(x.aborted, l.w.aborted...)
 	x.mu.Unlock()
-	if timed {
+	// The first entry of a segment waits for the second, a flush or a roll: until then the file's modification time tells
+	// as much to a recovery, and a new partition costs a file less.
+	if timed && len(x.appends) > 1 {
 		if err := l.persist(s, x, 2); err != nil {
 			return err
 		}

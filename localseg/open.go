@@ -100,7 +100,7 @@ func (l *Log) inventory(entries []fs.DirEntry) ([]*segment, error) {
 			continue
 		}
 		s := newSegment(l.dir, base)
-		s.size = info.Size()
+		s.size, s.mtimeMs = info.Size(), info.ModTime().UnixMilli()
 		segs = append(segs, s)
 	}
 	slices.SortFunc(segs, func(a, b *segment) int {
@@ -409,6 +409,9 @@ func (l *Log) finishScan(s *segment, at, end int64) error {
 	x := s.ix.Load()
 	if err := l.readAppends(s, x, end); err != nil {
 		return err
+	}
+	if at > 0 && len(x.appends) == 0 { // it was not written yet, see write
+		x.addAppend(max(s.mtimeMs, l.lastAppendMs, l.cp.lastAppendMs, 1), 0, true)
 	}
 	if err := l.rewriteIndexes(s, x); err != nil {
 		return err
