@@ -40,6 +40,7 @@ type settings struct {
 	kv     *memkv.KV
 	fs     vfs.FS
 	dir    string
+	retain time.Duration // default an hour
 	config func(*meta.Topic) (localseg.Config, tier.TopicConfig)
 	broker func(*Options)
 	log    *slog.Logger
@@ -55,6 +56,9 @@ func newWorld(t testing.TB, set settings) *world {
 	}
 	if set.dir == "" {
 		set.dir = t.TempDir()
+	}
+	if set.retain == 0 {
+		set.retain = time.Hour
 	}
 	if set.log == nil {
 		set.log = slog.New(slog.DiscardHandler)
@@ -80,7 +84,7 @@ func newWorld(t testing.TB, set settings) *world {
 	}
 	g.Go(func() { keep(ctx) })
 	w.parts, err = replica.NewManager(set.fs, w.store, nil, replica.Options{
-		NodeID: 1, Dir: set.dir, TopicConfig: set.config, Logger: set.log, RetentionCheck: time.Hour,
+		NodeID: 1, Dir: set.dir, TopicConfig: set.config, Logger: set.log, RetentionCheck: set.retain,
 	})
 	if err != nil {
 		t.Fatal(err)
