@@ -27,7 +27,8 @@ type cluster struct {
 	fs     vfs.FS
 	bucket objstore.Bucket // nil: no tiering
 	tiered bool            // topics are archived
-	config localseg.Config // of every topic
+	mu     sync.Mutex
+	config localseg.Config // guarded by mu once a broker runs; of every topic
 	limit  int64           // archive.local.max.bytes
 	retain time.Duration
 }
@@ -88,6 +89,8 @@ func (c *cluster) tryStart() (*broker, error) {
 	m, err := NewManager(c.fs, store, archive, Options{
 		NodeID: 1, Dir: c.dir, RetentionCheck: c.retain, LocalMaxBytes: c.limit,
 		TopicConfig: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			return c.config, tier.TopicConfig{Name: t.Name, RetentionMs: -1, RetentionBytes: -1}
 		},
 	})

@@ -137,7 +137,9 @@ func TestChangedConfigsReachTheLog(t *testing.T) {
 	b.topic("t", 1)
 	p := b.leader("t", 0)
 	was := p.Metadata()
+	c.mu.Lock()
 	c.config.RetentionMs = 12345
+	c.mu.Unlock()
 	err := b.store.AlterTopic(t.Context(), "t", func(map[string]string) (map[string]string, error) {
 		return map[string]string{"retention.ms": "12345"}, nil
 	})
@@ -148,7 +150,9 @@ func TestChangedConfigsReachTheLog(t *testing.T) {
 	if p.Metadata() == was || p.Metadata().Configs["retention.ms"] != "12345" {
 		t.Fatal("the topic's record did not change")
 	}
+	c.mu.Lock()
 	c.config.RetentionMs = 777
+	c.mu.Unlock()
 	was = p.Metadata()
 	err = b.store.AlterConfigs(t.Context(), "broker/", func(map[string]string) (map[string]string, error) {
 		return map[string]string{"log.retention.ms": "777"}, nil
