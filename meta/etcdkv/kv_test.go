@@ -56,6 +56,7 @@ func dial(t *testing.T, endpoint string) *KV {
 }
 
 func TestConformanceInProcess(t *testing.T) {
+	t.Parallel()
 	s := start(t, ServerOptions{Dir: t.TempDir(), RequestTimeout: time.Second})
 	kvtest.Run(t, &kvtest.Target{
 		KV: s.KV(), Other: s.KV(),
@@ -66,6 +67,7 @@ func TestConformanceInProcess(t *testing.T) {
 }
 
 func TestConformanceTCP(t *testing.T) {
+	t.Parallel()
 	dir, addr := t.TempDir(), net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 	s := start(t, ServerOptions{Dir: dir, Listen: []string{addr}})
 	kv := dial(t, addr)

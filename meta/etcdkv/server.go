@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -126,10 +128,20 @@ func (s *Server) startEtcd(cfg *embed.Config) (*embed.Etcd, error) {
 			return r.e, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		default:
 		}
-		return r.e, r.err
+		return r.e, startError(r.err)
 	case err := <-s.err:
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+}
+
+// startError tells damage from what the system refuses, as a port in use or a full disk.
+func startError(err error) error {
+	var sys syscall.Errno
+	var network *net.OpError
+	if err == nil || errors.As(err, &sys) || errors.As(err, &network) || errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
 func (s *Server) ready(ctx context.Context) error {

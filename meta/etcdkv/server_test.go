@@ -18,6 +18,7 @@ import (
 )
 
 func TestRestartKeepsWhatWasWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, ServerOptions{Dir: dir})
 	for i := range 100 {
@@ -43,6 +44,7 @@ func TestSingleMemberListensNowhere(t *testing.T) {
 }
 
 func TestUnixSocketServesClients(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "varve") // t.TempDir is too long for a socket's name
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +77,7 @@ func refuses(t *testing.T, dir string, want error) {
 }
 
 func TestDirectoryInUseIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, ServerOptions{Dir: dir})
 	refuses(t, dir, ErrDirInUse)
@@ -92,6 +95,7 @@ func TestDirectoryInUseIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestDamagedDirectoryIsRefused(t *testing.T) {
+	t.Parallel()
 	master := t.TempDir()
 	s := start(t, ServerOptions{Dir: master})
 	for i := range 200 {
@@ -140,6 +144,7 @@ func overwrite(path string, at int64, b []byte) error {
 }
 
 func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
+	t.Parallel()
 	var spec []string
 	for id := range 3 {
 		spec = append(spec, strconv.Itoa(id+1)+"@127.0.0.1:"+strconv.Itoa(freePort(t))+":"+strconv.Itoa(freePort(t)))
@@ -194,6 +199,7 @@ func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
 }
 
 func TestLonelyMemberOfAClusterStopsWithItsContext(t *testing.T) {
+	t.Parallel()
 	m := []Member{{1, "127.0.0.1", freePort(t), freePort(t)}, {2, "127.0.0.1", freePort(t), freePort(t)}, {3, "127.0.0.1", freePort(t), freePort(t)}}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
