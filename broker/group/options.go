@@ -29,7 +29,6 @@ type Options struct {
 }
 
 func (o *Options) fill() {
-	o.Config.fill()
 	if o.NewID == nil {
 		o.NewID = uuid.NewString
 	}
