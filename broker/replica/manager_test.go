@@ -274,4 +274,3 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	}
 }
-

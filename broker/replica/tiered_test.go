@@ -279,3 +279,30 @@ func TestCleanStopArchivesTheTail(t *testing.T) {
 		t.Fatalf("archived through %d, %v, want 100", got.Pointer.Through, err)
 	}
 }
+
+func TestUndeletedTopicHasWhatWasAcknowledged(t *testing.T) {
+	c := tieredCluster(t)
+	b := c.start()
+	topic := b.topic("t", 1)
+	p := b.leader("t", 0)
+	fill(t, p, 100)
+	until(t, "the archive is led", func() bool { return p.Archive() != nil })
+	fill(t, p, 100)
+	if err := b.store.DeleteTopic(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the partition is gone", func() bool {
+		_, err := os.Stat(c.dir + "/t-0")
+		return os.IsNotExist(err)
+	})
+	if err := b.store.UndeleteTopic(t.Context(), topic.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the log starts from the archive", func() bool {
+		_, err := b.m.Leader(TopicPartition{Topic: "t"})
+		return err == nil
+	})
+	if p := b.leader("t", 0); p.LEO() != 200 || readAll(t, p, 0) != 200 {
+		t.Fatalf("LEO %d, want 200", p.LEO())
+	}
+}
