@@ -54,6 +54,11 @@ func New(store *meta.Store, replicas *replica.Manager, o Options) (*Server, erro
 	s.metrics = newMetrics(o.Registerer)
 	s.budget = newBudget(o.MaxQueuedBytes, s.metrics.budgetWaits)
 	s.sessions = newSessions(o.FetchSessionSlots, s.metrics.sessions)
+	store.Subscribe(func(was, img *meta.Image) {
+		if len(img.TopicsByID) < len(was.TopicsByID) {
+			s.rules.forget(img.TopicsByID)
+		}
+	})
 	return s, nil
 }
 

@@ -11,15 +11,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // ErrClosed: the cache was closed before the chunk was there.
 var ErrClosed = errors.New("cache is closed")
 
-// Options: zero values are defaults. Dir empty: no disk tier.
+// Options: zero values are defaults. Dir empty: no disk tier. Beside MemoryBytes and FillBytes the cache keeps free
+// buffers of at most an eighth of both; what readers hold after it was put out of memory is theirs.
 type Options struct {
-	MemoryBytes int64 // default 64 MiB
-	Dir         string
+	MemoryBytes int64         // default 64 MiB
+	Dir         string        // the disk tier's; nothing but the directory chunks-v1 in it is touched
+	FS          vfs.FS        // default vfs.OS
 	DiskBytes   int64         // default 1 GiB where Dir is set
 	FillBytes   int64         // bytes of fills under way at once; default 64 MiB. A larger chunk is refused.
 	FillTimeout time.Duration // of one fill, once it has its budget; default 1 minute
@@ -38,6 +42,9 @@ func (o *Options) fill() error {
 		if *f.value < 0 {
 			return fmt.Errorf("cache: %s is %d", f.name, *f.value)
 		}
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS{}
 	}
 	return nil
 }
@@ -67,14 +74,14 @@ func New(o Options) (*Cache, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	c := &Cache{options: o, pool: newPool(o.MemoryBytes / 4), budget: semaphore.NewWeighted(o.FillBytes),
+	c := &Cache{options: o, pool: newPool(o.MemoryBytes/8 + o.FillBytes/8), budget: semaphore.NewWeighted(o.FillBytes),
 		memory: newMemory(o.MemoryBytes), flights: make(map[Key]*flight)}
 	var err error
 	if c.metrics, err = newMetrics(o.Registerer, c); err != nil {
 		return nil, fmt.Errorf("register cache metrics: %w", err)
 	}
 	if o.Dir != "" {
-		if c.disk, err = openDisk(o.Dir, o.DiskBytes, c.metrics); err != nil {
+		if c.disk, err = openDisk(o.FS, o.Dir, o.DiskBytes, c.metrics); err != nil {
 			return nil, err
 		}
 	}

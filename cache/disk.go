@@ -11,10 +11,12 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // disk is the chunks on disk, a file each, least recently used ones going first.
@@ -23,6 +25,7 @@ import (
 // the key (28 of its bytes), CRC-32C of all that and the data (4). It is written under another name and renamed, never synced:
 // after a crash it may have any content, and its checksum tells. Whatever is wrong with a file makes it a miss.
 type disk struct {
+	fs      vfs.FS
 	dir     string
 	limit   int64
 	metrics *metrics
@@ -62,19 +65,19 @@ func idOf(k Key) (id fileID) {
 }
 
 // openDisk takes over the files that are there, oldest modification first, and removes what a crash left half-written.
-func openDisk(dir string, limit int64, m *metrics) (*disk, error) {
-	d := &disk{dir: filepath.Join(dir, chunkDir), limit: limit, metrics: m, files: make(map[fileID]*list.Element), order: list.New()}
-	if err := os.MkdirAll(d.dir, 0o755); err != nil {
+func openDisk(fsys vfs.FS, dir string, limit int64, m *metrics) (*disk, error) {
+	d := &disk{fs: fsys, dir: path.Join(dir, chunkDir), limit: limit, metrics: m, files: make(map[fileID]*list.Element), order: list.New()}
+	if err := fsys.MkdirAll(d.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	names, err := os.ReadDir(d.dir)
+	names, err := fsys.ReadDir(d.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	var infos []fs.FileInfo
 	for _, n := range names {
-		if filepath.Ext(n.Name()) == tempExt {
-			_ = os.Remove(filepath.Join(d.dir, n.Name()))
+		if path.Ext(n.Name()) == tempExt {
+			_ = fsys.Remove(path.Join(d.dir, n.Name()))
 			continue
 		}
 		if info, err := n.Info(); err == nil && info.Mode().IsRegular() {
@@ -99,7 +102,7 @@ func openDisk(dir string, limit int64, m *metrics) (*disk, error) {
 }
 
 func (d *disk) path(id fileID) string {
-	return filepath.Join(d.dir, hex.EncodeToString(id[:])+chunkExt)
+	return path.Join(d.dir, hex.EncodeToString(id[:])+chunkExt)
 }
 
 func (d *disk) size() int64 {
@@ -120,7 +123,7 @@ func (d *disk) read(k Key, buf []byte) bool {
 	if e == nil {
 		return false
 	}
-	err := readFile(d.path(id), id, buf)
+	err := d.readFile(id, buf)
 	if err == nil {
 		return true
 	}
@@ -141,18 +144,18 @@ func (d *disk) read(k Key, buf []byte) bool {
 
 var errDamaged = errors.New("damaged")
 
-func readFile(name string, id fileID, buf []byte) error {
-	f, err := os.Open(name)
+func (d *disk) readFile(id fileID, buf []byte) error {
+	f, err := d.fs.OpenFile(d.path(id), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	size, err := f.Size()
 	if err != nil {
 		return err
 	}
-	if info.Size() != int64(headerLen+len(buf)) {
-		return fmt.Errorf("%d bytes: %w", info.Size(), errDamaged)
+	if size != int64(headerLen+len(buf)) {
+		return fmt.Errorf("%d bytes: %w", size, errDamaged)
 	}
 	var h [headerLen]byte
 	if _, err := f.ReadAt(h[:], 0); err != nil {
@@ -190,10 +193,10 @@ func (d *disk) write(k Key, data []byte) {
 	out := d.evict(size)
 	d.bytes += size
 	d.temp++
-	temp := filepath.Join(d.dir, fmt.Sprintf("%d%s", d.temp, tempExt))
+	temp := path.Join(d.dir, fmt.Sprintf("%d%s", d.temp, tempExt))
 	d.mu.Unlock()
 	d.remove(out)
-	err := writeFile(temp, d.path(id), id, data)
+	err := d.writeFile(temp, id, data)
 	d.mu.Lock()
 	if err == nil && d.files[id] == nil {
 		d.files[id] = d.order.PushFront(&diskFile{id, size})
@@ -203,12 +206,12 @@ func (d *disk) write(k Key, data []byte) {
 	d.mu.Unlock()
 	if err != nil {
 		d.metrics.diskErrors.Inc()
-		_ = os.Remove(temp)
+		_ = d.fs.Remove(temp)
 	}
 }
 
-func writeFile(temp, name string, id fileID, data []byte) error {
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+func (d *disk) writeFile(temp string, id fileID, data []byte) error {
+	f, err := d.fs.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -220,7 +223,7 @@ func writeFile(temp, name string, id fileID, data []byte) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(temp, name)
+		err = d.fs.Rename(temp, d.path(id))
 	}
 	return err
 }
@@ -245,7 +248,7 @@ func (d *disk) forget(e *list.Element) fileID {
 // remove deletes forgotten files. One that has been written again meanwhile is lost with them: a miss, no more.
 func (d *disk) remove(ids []fileID) {
 	for _, id := range ids {
-		if err := os.Remove(d.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.fs.Remove(d.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.metrics.diskErrors.Inc()
 		}
 	}

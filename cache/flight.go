@@ -115,6 +115,9 @@ func (c *Cache) land(k Key, f *flight, chunk *Chunk, err error) {
 	if c.flights[k] == f {
 		delete(c.flights, k)
 	}
+	if err != nil && c.closed {
+		err = ErrClosed
+	}
 	f.landed = true
 	f.chunk, f.err = chunk, err
 	if chunk != nil {

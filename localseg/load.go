@@ -22,7 +22,7 @@ func (x *indexes) summary() summary {
 }
 
 func (l *Log) summary(s *segment) (summary, error) {
-	if sum := s.sum.Load(); sum != nil {
+	if sum := s.sum.Load(); sum != nil && !s.active.Load() {
 		return *sum, nil
 	}
 	h, x, err := l.open(s)

@@ -51,7 +51,7 @@ func (m *Manifest) CheckEntries(entries []Entry) error {
 
 func (m *Manifest) checkGaps() error {
 	for i, g := range m.Gaps {
-		if g.From < 0 || g.To <= g.From || g.To > m.Through || g.Reason == NoReason || g.Reason > RetentionUpload {
+		if g.From < 0 || g.To <= g.From || g.To > m.Through || g.Reason == NoReason || g.Reason > Excluded {
 			return fmt.Errorf("gap [%d, %d) by %v, archived through %d", g.From, g.To, g.Reason, m.Through)
 		}
 		if i > 0 && g.From < m.Gaps[i-1].To {

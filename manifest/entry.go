@@ -35,6 +35,8 @@ const (
 	TopicDeleted           // the topic was deleted
 	Superseded             // a live entry holds the same records
 	RetentionUpload        // expired before it was uploaded (gaps only)
+	Missing                // no object has the records: released for deletion, or lost (gaps only)
+	Excluded               // left out by a restore that was told to (gaps only)
 )
 
 func (r Reason) String() string {
@@ -44,7 +46,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-var reasonNames = [...]string{"none", "retention.ms", "retention.bytes", "records deleted", "topic deleted", "superseded", "expired before upload"}
+var reasonNames = [...]string{"none", "retention.ms", "retention.bytes", "records deleted", "topic deleted", "superseded",
+	"expired before upload", "missing", "excluded"}
 
 // Entry is one segment object as a manifest lists it: records [Base, End). A restore may list an object trimmed:
 // then [Base, End) is narrower than the object's own range.

@@ -17,8 +17,8 @@ const AppendResolutionMs = 1000
 // one, any before a superseded one, a rolled one before a tail. Trimming is by offset: a batch that straddles an end is
 // for the reader to cut.
 //
-// Holes are the parts of [from, to) that no entry has, by the reason of the gap where one is known, else by NoReason:
-// records that have been released for deletion, or are lost.
+// Holes are the parts of [from, to) that no entry has, by the reason of the gap where one is known, else by Missing:
+// records that have been released for deletion, or are lost. An edit takes them as Gaps.
 func Clip(entries []Entry, gaps []Gap, from, to int64) (kept []Entry, holes []Gap) {
 	list := make([]Entry, 0, len(entries))
 	for _, en := range entries {
@@ -94,14 +94,14 @@ func appendHoles(holes, gaps []Gap, from, to int64) []Gap {
 			continue
 		}
 		if from < g.From {
-			holes = append(holes, Gap{From: from, To: g.From})
+			holes = append(holes, Gap{From: from, To: g.From, Reason: Missing})
 			from = g.From
 		}
 		holes = append(holes, Gap{from, min(to, g.To), g.Reason, g.Time})
 		from = min(to, g.To)
 	}
 	if from < to {
-		holes = append(holes, Gap{From: from, To: to})
+		holes = append(holes, Gap{From: from, To: to, Reason: Missing})
 	}
 	return holes
 }

@@ -43,11 +43,11 @@ func TestClip(t *testing.T) {
 		{"the last entry is trimmed to the cut", []Entry{testEntry(0, 10), testEntry(10, 20)}, nil, 0, 15, "0-10 of 0-10, 10-15 of 10-20"},
 		{"the first entry is trimmed to the log start", []Entry{testEntry(0, 10), testEntry(10, 20)}, nil, 5, 20, "5-10 of 0-10, 10-20 of 10-20"},
 		{"dead ones come back", []Entry{dead(testEntry(0, 10), RetentionTime, 5), testEntry(10, 20)}, nil, 0, 20, "0-10 of 0-10, 10-20 of 10-20"},
-		{"doomed ones are gone", []Entry{doomed(testEntry(0, 10), RetentionTime, 5), testEntry(10, 20)}, nil, 0, 20, "10-20 of 10-20, hole 0-10 none"},
+		{"doomed ones are gone", []Entry{doomed(testEntry(0, 10), RetentionTime, 5), testEntry(10, 20)}, nil, 0, 20, "10-20 of 10-20, hole 0-10 missing"},
 		{"a live one goes before what it superseded", []Entry{dead(tail(0, 5), Superseded, 5), testEntry(0, 10), dead(tail(5, 10), Superseded, 5)}, nil, 0, 8, "0-8 of 0-10"},
-		{"what was superseded serves where the live one is doomed", []Entry{dead(tail(0, 5), Superseded, 5), doomed(testEntry(0, 10), RetentionTime, 6), dead(tail(5, 8), Superseded, 5)}, nil, 0, 10, "0-5 of 0-5, 5-8 of 5-8, hole 8-10 none"},
+		{"what was superseded serves where the live one is doomed", []Entry{dead(tail(0, 5), Superseded, 5), doomed(testEntry(0, 10), RetentionTime, 6), dead(tail(5, 8), Superseded, 5)}, nil, 0, 10, "0-5 of 0-5, 5-8 of 5-8, hole 8-10 missing"},
 		{"a dead one yields to a live one that begins within it", []Entry{dead(tail(0, 8), RetentionTime, 5), testEntry(4, 12)}, nil, 0, 12, "0-4 of 0-8, 4-12 of 4-12"},
-		{"holes have the reason of their gap", []Entry{testEntry(0, 10), testEntry(20, 30)}, []Gap{{12, 18, RetentionUpload, 9}}, 0, 40, "0-10 of 0-10, 20-30 of 20-30, hole 10-12 none, hole 12-18 expired before upload, hole 18-20 none, hole 30-40 none"},
+		{"holes have the reason of their gap", []Entry{testEntry(0, 10), testEntry(20, 30)}, []Gap{{12, 18, RetentionUpload, 9}}, 0, 40, "0-10 of 0-10, 20-30 of 20-30, hole 10-12 missing, hole 12-18 expired before upload, hole 18-20 missing, hole 30-40 missing"},
 		{"an empty range has nothing", []Entry{testEntry(0, 10)}, nil, 5, 5, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,5 +207,36 @@ func TestStartAt(t *testing.T) {
 	}
 	if _, ok := m.StartAt(list[:1], 500); ok {
 		t.Error("a doomed entry is a start")
+	}
+}
+
+// BUG-043, BUG-024: what a restore lists becomes the first manifest of another partition, with its gaps, at the same offsets.
+func TestARestoredPartitionListsWhatClipKept(t *testing.T) {
+	entries := []Entry{dead(testEntry(0, 100), RetentionTime, 5), testEntry(200, 300)}
+	kept, holes := Clip(entries, []Gap{{100, 200, RetentionUpload, 4}}, 20, 260)
+	for i := range kept {
+		kept[i].Archive = "source"
+	}
+	p := PartitionID{testTopic(9), 0}
+	c, err := Apply(Empty("c2", p, 20), Edit{Incarnation: 1, LeaderEpoch: 3, N: 1, Time: 9, Add: kept, Gaps: holes}, Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := DecodeManifest(c.Manifest.Encode())
+	if err != nil || m.LogStart != 20 || m.Through != 260 || len(m.Gaps) != 1 || m.Gaps[0] != (Gap{100, 200, RetentionUpload, 4}) {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	en, ok, err := m.LiveAt(150, nil)
+	if !ok || err != nil || en.Base != 200 || en.End != 260 || en.Archive != "source" || en.Object != entries[1].Object {
+		t.Fatalf("live at 150: %+v, %t, %v", en, ok, err)
+	}
+	// It goes on from there, and a second restore takes both generations.
+	c, err = Apply(m, Edit{Incarnation: 1, LeaderEpoch: 3, N: 2, Time: 10, Add: []Entry{testEntry(260, 280)}}, Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, holes = Clip(c.Manifest.Entries, c.Manifest.Gaps, c.Manifest.LogStart, c.Manifest.Through)
+	if got := ranges(kept, holes); got != "20-100 of 0-100, 200-260 of 200-300, 260-280 of 260-280, hole 100-200 expired before upload" {
+		t.Fatal(got)
 	}
 }

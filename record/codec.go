@@ -71,7 +71,7 @@ func (c Codec) compress(dst, src []byte, level int) ([]byte, error) {
 	case LZ4:
 		return lz4To(dst, src, level)
 	case Zstd:
-		return zstdTo(dst, src, level), nil
+		return zstdTo(dst, src, level)
 	}
 	return dst, fmt.Errorf("%s: %w", c, ErrUnsupported)
 }

@@ -12,46 +12,45 @@ const (
 	zstdWindowMax = 128 << 20 // what Java's decoder allows
 )
 
-// The coders are made at first use and shared: EncodeAll and DecodeAll run concurrently on one, with the options below
-// start no goroutine, and keep per core what they need.
-var (
-	zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(zstdWindowMax), zstd.WithDecodeAllCapLimit(true))
-	})
-	zstdEncoders = [...]func() *zstd.Encoder{
-		zstdEncoder(zstd.SpeedFastest),
-		zstdEncoder(zstd.SpeedDefault),
-		zstdEncoder(zstd.SpeedBetterCompression),
-		zstdEncoder(zstd.SpeedBestCompression),
-	}
-)
+// The decoder is shared and serves as many at once as there are cores; the options are constants, so there is no error.
+// It is made when the program starts, since it has a channel inside: one that was made at first use in a synctest bubble
+// could not be used outside of it. It costs little before it is used.
+var zstdDecoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
+	zstd.WithDecoderMaxWindow(zstdWindowMax), zstd.WithDecodeAllCapLimit(true))
 
-func zstdEncoder(level zstd.EncoderLevel) func() *zstd.Encoder {
-	return sync.OnceValue(func() *zstd.Encoder {
-		// No content checksum: the batch has its CRC. The options are constants, so there is no error.
-		w, _ := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderCRC(false),
-			zstd.WithWindowSize(2<<20), zstd.WithLowerEncoderMem(true))
-		return w
-	})
-}
+// zstdEncoders are pools of encoders by level. For the same reason they are used as streams with a concurrency of one, which
+// needs neither channel nor goroutine; EncodeAll would make a channel at its first call.
+var zstdEncoders [zstd.SpeedBestCompression + 1]sync.Pool
 
-func zstdTo(dst, src []byte, level int) []byte {
+func zstdTo(dst, src []byte, level int) ([]byte, error) {
 	at := zstd.SpeedDefault
 	if level != 0 {
 		at = zstd.EncoderLevelFromZstd(level)
 	}
-	return zstdEncoders[at-zstd.SpeedFastest]().EncodeAll(src, dst)
+	w, _ := zstdEncoders[at].Get().(*zstd.Encoder)
+	if w == nil {
+		var err error // no content checksum: the batch has its CRC
+		w, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(at), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(2<<20), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+		if err != nil {
+			return dst, err
+		}
+	}
+	a := &appender{dst}
+	w.ResetContentSize(a, int64(len(src)))
+	_, err := w.Write(src)
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
+	w.Reset(nil)
+	zstdEncoders[at].Put(w)
+	return a.b, err
 }
 
 // unzstd decodes within the capacity of its buffer. A frame's content size could be a lie of 2 GiB, so the buffer grows
 // in steps: never beyond what the frames' blocks can hold, and only after the smaller one has been filled or is too small
 // for a size that the blocks allow.
 func unzstd(dst, src []byte, limit int) ([]byte, error) {
-	d, err := zstdDecoder()
-	if err != nil {
-		return dst, err
-	}
 	bound, err := zstdBound(src)
 	if err != nil {
 		return dst, err
@@ -63,7 +62,7 @@ func unzstd(dst, src []byte, limit int) ([]byte, error) {
 		if cap(dst) < size {
 			dst = make([]byte, 0, size)
 		}
-		out, err := d.DecodeAll(src, dst[:0:max(size, min(cap(dst), limit))])
+		out, err := zstdDecoder.DecodeAll(src, dst[:0:max(size, min(cap(dst), limit))])
 		switch {
 		case err == nil:
 			return out, nil

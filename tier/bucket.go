@@ -126,10 +126,13 @@ func (r *Reader) topicIDs(ctx context.Context) iter.Seq2[manifest.TopicID, error
 			if !yield(id, nil) {
 				return
 			}
-			after = manifest.TopicPrefix(id) + "\U0010FFFF"
+			after = behind(manifest.TopicPrefix(id))
 		}
 	}
 }
+
+// behind sorts after everything below the folder and before what follows it.
+func behind(folder string) string { return folder[:len(folder)-1] + "0" }
 
 func topicOf(key string) (manifest.TopicID, bool) {
 	if p, _, ok := manifest.ParsePartitionKey(key); ok {
@@ -164,7 +167,7 @@ func (r *Reader) Partitions(ctx context.Context, id manifest.TopicID) ([]manifes
 			continue
 		}
 		list = append(list, p)
-		after = manifest.PartitionPrefix(p) + "\U0010FFFF"
+		after = behind(manifest.PartitionPrefix(p))
 	}
 }
 
@@ -301,15 +304,9 @@ func (a *Archive) StartState(ctx context.Context, id manifest.PartitionID) (Star
 
 func (o *objects) startState(ctx context.Context, m *manifest.Manifest) (StartState, error) {
 	s := StartState{LogStart: m.LogStart, Through: m.Through, Epochs: m.Epochs, LastAppend: m.ThroughTime}
-	var last *manifest.Entry
-	for e, err := range o.live(ctx, m, 0, nil) {
-		if err != nil {
-			return s, err
-		}
-		last = e
-	}
-	if last == nil {
-		return s, nil
+	last, err := o.lastLive(ctx, m)
+	if err != nil || last == nil {
+		return s, err
 	}
 	f, err := o.footer(ctx, last)
 	if err != nil {
@@ -317,4 +314,28 @@ func (o *objects) startState(ctx context.Context, m *manifest.Manifest) (StartSt
 	}
 	s.Producers = f.Producers
 	return s, nil
+}
+
+// lastLive is the newest live entry, nil if there is none.
+func (o *objects) lastLive(ctx context.Context, m *manifest.Manifest) (*manifest.Entry, error) {
+	for i := len(m.Entries) - 1; i >= 0; i-- {
+		if m.Entries[i].State == manifest.Live {
+			return &m.Entries[i], nil
+		}
+	}
+	for i := len(m.Groups) - 1; i >= 0; i-- {
+		if m.Groups[i].Live() == 0 {
+			continue
+		}
+		list, err := o.group(ctx, &m.Groups[i])
+		if err != nil {
+			return nil, err
+		}
+		for j := len(list) - 1; j >= 0; j-- {
+			if list[j].State == manifest.Live {
+				return &list[j], nil
+			}
+		}
+	}
+	return nil, nil
 }

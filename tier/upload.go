@@ -39,6 +39,9 @@ func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 	gaps, through := gapsBefore(m, log.LogStart(), log.LocalStart(), committed, now)
 	p.noteWaiting(through, committed, now)
 	local := max(log.LocalStart(), log.LogStart()) // below it nothing can be read any more
+	if len(gaps) == 0 && committed <= through && tailsBegin(m, local) == through {
+		return nil, time.Time{} // idle: not even the segments are looked at
+	}
 	if r, ok := rolled(m, log.Segments(), local, through, committed); ok {
 		return &upload{part: r, gaps: gaps}, time.Time{}
 	}
@@ -102,7 +105,7 @@ func (p *Partition) noteWaiting(through, committed int64, now time.Time) {
 	}
 }
 
-// startWaiting asks the log since when its unarchived records have waited: this broker was not the one that saw them come.
+// startWaiting asks the log since when its unarchived records have waited: nobody has looked when they came.
 func (p *Partition) startWaiting() {
 	log := p.src.Log()
 	from := max(p.Through(), log.LocalStart())
@@ -173,17 +176,10 @@ func (p *Partition) upload(ctx context.Context) error {
 	return p.commit(ctx, "upload", edit, func() { p.uploaded(u) })
 }
 
-// uploaded: what follows a tail was not committed when it was read; what follows a rolled segment was not appended before
-// its last batch. The next look corrects this if nothing follows.
 func (p *Partition) uploaded(u *upload) {
-	switch {
-	case u.seg == nil:
-	case u.part.tail:
-		p.since.Store(u.seg.describedMs)
-	case u.seg.entry.End == p.Through():
-		p.since.Store(max(u.seg.entry.LastAppend, 1))
-	}
 	p.w.dropUpload()
+	p.since.Store(0)
+	p.startWaiting() // what was appended meanwhile has waited since then
 }
 
 func (p *Partition) describe(ctx context.Context, u *upload) (err error) {
@@ -212,7 +208,6 @@ func (p *Partition) describe(ctx context.Context, u *upload) (err error) {
 	default:
 		return fmt.Errorf("describe [%d, %d): %w", u.part.base, u.part.end, err)
 	}
-	u.seg.describedMs = described
 	e := &u.seg.entry
 	u.key = manifest.SegmentKey(p.id, u.seg.first, u.seg.last, p.epoch, p.a.o.Rand())
 	e.Object = u.key

@@ -1,0 +1,58 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/tier"
+)
+
+// Pointers lets the archive engine commit to the metadata store: one partition record holds leader epoch, pointer and pins, so that
+// one guard covers all (PROTOCOLS 1.2, 3.3).
+type Pointers struct{ Store *meta.Store }
+
+var _ tier.Pointers = Pointers{}
+
+// Load reads the record linearizably.
+func (s Pointers) Load(ctx context.Context, id manifest.PartitionID) (tier.Pointer, error) {
+	p, err := s.Store.GetPartition(ctx, id)
+	if err != nil {
+		return tier.Pointer{}, fmt.Errorf("partition record %s-%d: %w", id.Topic, id.Partition, err)
+	}
+	return s.pointer(p), nil
+}
+
+func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
+	out := tier.Pointer{
+		Manifest: p.Pointer.Manifest, N: p.Pointer.N, Through: p.Pointer.Through, ThroughTime: p.Pointer.ThroughTime,
+		LeaderEpoch: p.LeaderEpoch, Incarnation: s.Store.Image().Incarnation, Guard: p.ModRev,
+	}
+	for _, pin := range p.Pointer.Pins {
+		out.Pins = append(out.Pins, tier.Pin{ID: pin.ID, Reason: pin.Reason})
+	}
+	return out
+}
+
+// Commit moves the pointer if nothing in the record has changed since old was read.
+func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
+	p, err := s.Store.GetPartition(ctx, id)
+	if err != nil {
+		return tier.Pointer{}, fmt.Errorf("partition record %s-%d: %w", id.Topic, id.Partition, err)
+	}
+	if p.ModRev != old.Guard {
+		return tier.Pointer{}, tier.ErrConflict
+	}
+	changed := *p
+	changed.Pointer = meta.Pointer{Manifest: next.Manifest, N: next.N, Through: next.Through, ThroughTime: next.ThroughTime, Pins: p.Pointer.Pins}
+	stored, err := s.Store.UpdatePartition(ctx, &changed)
+	if errors.Is(err, meta.ErrConflict) {
+		return tier.Pointer{}, fmt.Errorf("%w: %w", tier.ErrConflict, err)
+	}
+	if err != nil {
+		return tier.Pointer{}, fmt.Errorf("move pointer of %s-%d: %w", id.Topic, id.Partition, err)
+	}
+	return s.pointer(stored), nil
+}
