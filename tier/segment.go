@@ -67,8 +67,8 @@ type segmentOf struct {
 // buildSegment reads the part once, checking every batch, and describes it. The bytes are read a second time when they are
 // sent; the store compares them with the checksum of the first reading. A bad local batch is a *localseg.CorruptError: it
 // never gets into the archive.
-func buildSegment(ctx context.Context, log *localseg.Log, p part, of segmentOf) (s *segment, err error) {
-	s = &segment{}
+func buildSegment(ctx context.Context, log *localseg.Log, p part, of segmentOf) (_ *segment, err error) {
+	s := &segment{}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -93,11 +93,12 @@ func buildSegment(ctx context.Context, log *localseg.Log, p part, of segmentOf) 
 	if err != nil {
 		return nil, err
 	}
-	return s, s.seal(f, sc, p)
+	s.seal(f, sc, p)
+	return s, nil
 }
 
 // seal encodes the footer, and completes body and entry. The entry covers what was asked for, the footer what is there.
-func (s *segment) seal(f *manifest.Footer, sc *scan, p part) error {
+func (s *segment) seal(f *manifest.Footer, sc *scan, p part) {
 	tail := f.Encode()
 	s.body = objstore.Body{
 		R:      newSpanReader(s.spans, sc.data, tail),
@@ -110,7 +111,6 @@ func (s *segment) seal(f *manifest.Footer, sc *scan, p part) error {
 	}
 	s.first, s.last = f.Base, f.End-1
 	s.entry.FirstAppend, s.entry.LastAppend = appendBounds(f.AppendTimes, p.lastSeen)
-	return nil
 }
 
 func appendBounds(list []record.AppendTime, lastSeen int64) (first, last int64) {

@@ -121,6 +121,7 @@ type world struct {
 	cache *cache.Cache
 	epoch int32
 	dirs  int
+	mark  string // in the values of what is appended
 }
 
 // in runs f with a new world inside a bubble.
@@ -216,7 +217,7 @@ func (w *world) append(n int) {
 }
 
 func (w *world) value(off int64) []byte {
-	return fmt.Appendf(nil, "v%d-%d-%s", off, w.dirs, strings.Repeat("x", 400))
+	return fmt.Appendf(nil, "v%d-%s-%s", off, w.mark, strings.Repeat("x", 400))
 }
 
 func (w *world) roll() {
