@@ -32,6 +32,17 @@ func apiTable() map[kmsg.Key]api {
 		kmsg.OffsetForLeaderEpoch: {2, 4, handleOffsetForLeaderEpoch},
 
 		// groups
+		kmsg.FindCoordinator: {0, 6, handleFindCoordinator},
+		kmsg.JoinGroup:       {0, 9, handleJoinGroup},
+		kmsg.SyncGroup:       {0, 5, handleSyncGroup},
+		kmsg.Heartbeat:       {0, 4, handleHeartbeat},
+		kmsg.LeaveGroup:      {0, 5, handleLeaveGroup},
+		kmsg.OffsetCommit:    {2, 10, handleOffsetCommit},
+		kmsg.OffsetFetch:     {1, 10, handleOffsetFetch},
+		kmsg.OffsetDelete:    {0, 0, handleOffsetDelete},
+		kmsg.ListGroups:      {0, 5, handleListGroups},
+		kmsg.DescribeGroups:  {0, 6, handleDescribeGroups},
+		kmsg.DeleteGroups:    {0, 3, handleDeleteGroups},
 
 		// administration
 		kmsg.CreateTopics:            {2, 7, handleCreateTopics},

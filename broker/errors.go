@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/varvelog/varve/broker/group"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
@@ -26,6 +27,25 @@ var kafkaErrors = []struct {
 	err  error
 	code *kerr.Error
 }{
+	{group.ErrNotCoordinator, kerr.NotCoordinator},
+	{group.ErrLoading, kerr.CoordinatorLoadInProgress},
+	{group.ErrNotAvailable, kerr.CoordinatorNotAvailable},
+	{group.ErrInvalidGroup, kerr.InvalidGroupID},
+	{group.ErrGroupNotFound, kerr.GroupIDNotFound},
+	{group.ErrGroupFull, kerr.GroupMaxSizeReached},
+	{group.ErrNonEmptyGroup, kerr.NonEmptyGroup},
+	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{group.ErrUnknownMember, kerr.UnknownMemberID},
+	{group.ErrMemberIDRequired, kerr.MemberIDRequired},
+	{group.ErrFencedInstance, kerr.FencedInstanceID},
+	{group.ErrIllegalGeneration, kerr.IllegalGeneration},
+	{group.ErrRebalanceInProgress, kerr.RebalanceInProgress},
+	{group.ErrInconsistent, kerr.InconsistentGroupProtocol},
+	{group.ErrSessionTimeout, kerr.InvalidSessionTimeout},
+	{group.ErrInvalidRequest, kerr.InvalidRequest},
+	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{group.ErrRecordTooLarge, kerr.UnknownServerError},
+
 	{replica.ErrUnknownPartition, kerr.UnknownTopicOrPartition},
 	{replica.ErrUnknownTopicID, kerr.UnknownTopicID},
 	{replica.ErrNotLeader, kerr.NotLeaderForPartition},

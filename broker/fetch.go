@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -23,16 +21,8 @@ import (
 type fetchScratch struct {
 	parts []fetchPart
 	reply fetchReply
-
-	// coldSince is when reads from the archive began to bring nothing in time; zero while they do.
-	coldSince time.Time
+	cold  coldReads
 }
-
-// coldPatience is how long answers without data are given while the archive does not answer; then the client is told.
-const coldPatience = 30 * time.Second
-
-// coldReads bounds the archive reads of one Fetch that run at once.
-const coldReads = 32
 
 // fetchPart is one partition of a Fetch: what is asked, then what was found.
 type fetchPart struct {
@@ -48,7 +38,8 @@ type fetchPart struct {
 	p         *replica.Partition
 	err       error
 	slice     replica.Slice
-	coldMax   int  // to be read from the archive, at most so many bytes
+	coldMax   int // to be read from the archive, at most so many bytes
+	cold      *coldRead
 	coldDone  bool // slice comes from the archive
 	dropped   bool // there was a batch, but larger than what the limits left
 	diverging epochEnd
@@ -150,9 +141,15 @@ func (c *conn) readUntil(lim *fetchLimits) {
 	for i := range parts {
 		if p := parts[i].p; p != nil {
 			p.AddWaiter(c.waiter)
-			defer p.RemoveWaiter(c.waiter)
 		}
 	}
+	defer func() {
+		for i := range parts {
+			if p := parts[i].p; p != nil {
+				p.RemoveWaiter(c.waiter)
+			}
+		}
+	}()
 	timer := time.NewTimer(time.Until(lim.deadline))
 	defer timer.Stop()
 	for !c.readAll(lim) {
@@ -235,75 +232,6 @@ func (f *fetchPart) peek() bool {
 	return f.offset >= f.slice.LogStart && f.offset <= f.slice.HighWatermark
 }
 
-// readCold reads from the archive what readHot has marked, and takes what is there at the deadline. A read that comes too late is
-// not lost: it goes on filling the cache.
-func (c *conn) readCold(lim *fetchLimits) (size int) {
-	ctx, cancel := context.WithDeadline(c.ctx, lim.deadline)
-	defer cancel()
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, coldReads)
-	for i := range c.fetch.parts {
-		f := &c.fetch.parts[i]
-		if f.coldMax == 0 {
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			sl, err := f.p.ReadCold(ctx, f.offset, f.coldMax, lim.iso)
-			switch {
-			case err == nil:
-				f.slice, f.coldDone = sl, true
-			case ctx.Err() == nil:
-				f.err = err
-			}
-		})
-	}
-	wg.Wait()
-	late := false
-	first := true
-	for i := range c.fetch.parts {
-		f := &c.fetch.parts[i]
-		switch {
-		case f.coldMax == 0 || f.err != nil:
-		case !f.coldDone:
-			late = true
-		case !first && f.slice.Size > f.coldMax:
-			f.slice.Release()
-			f.peek()
-			f.dropped = true
-		default:
-			first = first && f.slice.Size == 0
-			size += f.slice.Size
-		}
-		if f.coldDone {
-			f.coldMax = 0
-		}
-	}
-	c.patience(late, size)
-	return size
-}
-
-// patience answers an error where the archive has brought nothing for a long time, so that no reader waits for ever.
-func (c *conn) patience(late bool, size int) {
-	switch {
-	case size > 0 || !late:
-		c.fetch.coldSince = time.Time{}
-	case c.fetch.coldSince.IsZero():
-		c.fetch.coldSince = time.Now()
-	case time.Since(c.fetch.coldSince) > coldPatience:
-		for i := range c.fetch.parts {
-			if f := &c.fetch.parts[i]; f.coldMax > 0 && !f.coldDone && f.err == nil {
-				f.err = fmt.Errorf("no answer for %s: %w", coldPatience, replica.ErrArchive)
-			}
-		}
-	}
-}
-
 // retryDropped reads the first partition whose batch was too large beside one that then brought nothing.
 func (c *conn) retryDropped(lim *fetchLimits) bool {
 	for i := range c.fetch.parts {
@@ -325,5 +253,6 @@ func (sc *fetchScratch) drop() {
 		sc.parts[i].slice.Release()
 	}
 	clear(sc.parts)
+	sc.cold.drop()
 	sc.reply.release()
 }

@@ -14,10 +14,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/memkv"
+	"github.com/varvelog/varve/objstore"
 	"github.com/varvelog/varve/record"
 	"github.com/varvelog/varve/tier"
 )
@@ -40,6 +42,8 @@ type settings struct {
 	kv     *memkv.KV
 	fs     vfs.FS
 	dir    string
+	retain time.Duration   // default an hour
+	bucket objstore.Bucket // nil: no tiering
 	config func(*meta.Topic) (localseg.Config, tier.TopicConfig)
 	broker func(*Options)
 	log    *slog.Logger
@@ -55,6 +59,9 @@ func newWorld(t testing.TB, set settings) *world {
 	}
 	if set.dir == "" {
 		set.dir = t.TempDir()
+	}
+	if set.retain == 0 {
+		set.retain = time.Hour
 	}
 	if set.log == nil {
 		set.log = slog.New(slog.DiscardHandler)
@@ -79,8 +86,21 @@ func newWorld(t testing.TB, set settings) *world {
 		t.Fatal(err)
 	}
 	g.Go(func() { keep(ctx) })
-	w.parts, err = replica.NewManager(set.fs, w.store, nil, replica.Options{
-		NodeID: 1, Dir: set.dir, TopicConfig: set.config, Logger: set.log, RetentionCheck: time.Hour,
+	var archive *tier.Archive
+	if set.bucket != nil {
+		info, inc, err := tier.OpenArchive(ctx, set.bucket, w.store.Image().Cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks, err := cache.New(cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		archive = tier.New(set.bucket, info, replica.Pointers{Store: w.store}, chunks, tier.Options{Incarnation: inc, MaxLag: 20 * time.Millisecond})
+		g.Go(func() { archive.Run(ctx) })
+	}
+	w.parts, err = replica.NewManager(set.fs, w.store, archive, replica.Options{
+		NodeID: 1, Dir: set.dir, TopicConfig: set.config, Logger: set.log, RetentionCheck: set.retain,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -119,6 +119,10 @@ func topicMetadata(t *meta.Topic, alive map[int32]bool) kmsg.MetadataResponseTop
 
 // autoCreate makes a topic with the cluster's defaults.
 func (s *Server) autoCreate(ctx context.Context, name string) error {
+	if name == offsetsTopic {
+		_, err := s.groups.topic(ctx)
+		return err
+	}
 	spec, err := s.spec(s.Store.Image(), newTopic{name: name, partitions: -1, replication: -1, internal: internalTopic(name)})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type Server struct {
 	sessions *sessions
 
 	producerIDs *producerIDs
+	groups      *groups
 	rules       rulesCache
 	metrics     *metrics
 
@@ -49,9 +50,15 @@ func New(store *meta.Store, replicas *replica.Manager, o Options) (*Server, erro
 
 		producerIDs: newProducerIDs(),
 	}
+	s.groups = newGroups(s)
 	s.metrics = newMetrics(o.Registerer)
 	s.budget = newBudget(o.MaxQueuedBytes, s.metrics.budgetWaits)
 	s.sessions = newSessions(o.FetchSessionSlots, s.metrics.sessions)
+	store.Subscribe(func(was, img *meta.Image) {
+		if len(img.TopicsByID) < len(was.TopicsByID) {
+			s.rules.forget(img.TopicsByID)
+		}
+	})
 	return s, nil
 }
 
@@ -59,6 +66,7 @@ func New(store *meta.Store, replicas *replica.Manager, o Options) (*Server, erro
 // call Shutdown. The i-th listener is the one that Options.Advertised[i] names; clients are told addresses of the same name.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.groups.run(ctx) })
 	for i, l := range listeners {
 		name := s.Options.Advertised[min(i, len(s.Options.Advertised)-1)].Name
 		stop := context.AfterFunc(ctx, func() { l.Close() })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/varvelog/varve/manifest"
 )
 
 // call asks the group's shard and waits for the answer, until ctx ends: then what was asked goes on, and its answer is not heard.
@@ -107,16 +109,14 @@ func (c *Coordinator) Fetch(group string, topics []FetchTopic, stable bool) ([]F
 	}
 	fs := s.core.Fetch(group, topics, stable)
 	s.mu.Unlock()
-	return hide(fs, gone, topics == nil), nil
+	return c.hide(fs, gone, topics == nil), nil
 }
 
-// hide blanks the offsets of deleted topics, or leaves them out.
-func hide(fs []Fetched, gone []DeletedTopic, leaveOut bool) []Fetched {
-	if len(gone) == 0 {
-		return fs
-	}
+// hide blanks the offsets of deleted topics, or leaves them out: their tombstones may not have been asked for yet.
+func (c *Coordinator) hide(fs []Fetched, gone []DeletedTopic, leaveOut bool) []Fetched {
 	deleted := func(f Fetched) bool {
-		return slices.ContainsFunc(gone, func(d DeletedTopic) bool { return d.Name == f.Topic && d.of(f.TopicID) })
+		return f.TopicID != manifest.TopicID{} && c.o.Deleted(f.TopicID) ||
+			slices.ContainsFunc(gone, func(d DeletedTopic) bool { return d.Name == f.Topic && d.of(f.TopicID) })
 	}
 	if leaveOut {
 		return slices.DeleteFunc(fs, deleted)

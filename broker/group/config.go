@@ -9,7 +9,7 @@ type Config struct {
 	MaxSize        int   // group.max.size, members of a group, default no limit
 	InitialDelayMs int64 // group.initial.rebalance.delay.ms, default 3 s; negative: none
 	RetentionMs    int64 // offsets.retention.minutes, default 7 days
-	MetadataMax    int   // offset.metadata.max.bytes, default 4096
+	MetadataMax    int   // offset.metadata.max.bytes, default 4096; negative: 0
 
 	// NewMemberJoinMs is how long a member that has no answer to its first join yet is kept. Default 5 min, as in Kafka.
 	NewMemberJoinMs int64
@@ -30,6 +30,7 @@ func (c *Config) fill() {
 	c.InitialDelayMs = max(c.InitialDelayMs, 0)
 	def(&c.RetentionMs, 7*24*3_600_000)
 	def(&c.MetadataMax, 4096)
+	c.MetadataMax = max(c.MetadataMax, 0)
 	def(&c.NewMemberJoinMs, 5*60_000)
 	def(&c.PendingMs, 10_000)
 	def(&c.MaxPending, 10_000)

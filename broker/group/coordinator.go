@@ -23,6 +23,8 @@ type Coordinator struct {
 	stopped  bool                        // guarded by mu
 	loads    chan struct{}               // one token a partition that is loaded
 
+	partitions atomic.Int32
+
 	wake   chan struct{} // capacity 1: Run has something to do
 	ringAt atomic.Int64  // ms, until when Run sleeps if nothing wakes it
 }
@@ -35,6 +37,7 @@ func New(logs Logs, o Options) *Coordinator {
 		loads: make(chan struct{}, o.Loaders),
 		wake:  make(chan struct{}, 1),
 	}
+	c.partitions.Store(o.Partitions)
 	c.metrics = newMetrics(o.Registerer, c.stats)
 	c.ringAt.Store(math.MaxInt64)
 	return c
@@ -191,7 +194,7 @@ func (c *Coordinator) shardOf(group string) (*shard, error) {
 	if c.stopped {
 		return nil, ErrNotAvailable
 	}
-	s := c.shards[PartitionFor(group, c.o.Partitions)]
+	s := c.shards[c.PartitionFor(group)]
 	if s == nil {
 		return nil, ErrNotCoordinator
 	}
@@ -199,10 +202,12 @@ func (c *Coordinator) shardOf(group string) (*shard, error) {
 }
 
 // PartitionFor is the partition that holds a group.
-func (c *Coordinator) PartitionFor(group string) int32 { return PartitionFor(group, c.o.Partitions) }
+func (c *Coordinator) PartitionFor(group string) int32 {
+	return PartitionFor(group, c.partitions.Load())
+}
 
-// Partitions is how many partitions __consumer_offsets has.
-func (c *Coordinator) Partitions() int32 { return c.o.Partitions }
+// SetPartitions says how many partitions __consumer_offsets has, which may be others than Options.Partitions, of its creation.
+func (c *Coordinator) SetPartitions(n int32) { c.partitions.Store(max(n, 1)) }
 
 // TopicsDeleted has the offsets of deleted topics removed; from now on they are not answered any more. It does not block.
 func (c *Coordinator) TopicsDeleted(ds []DeletedTopic) {

@@ -20,8 +20,8 @@ type Options struct {
 	QueueBytes     int           // records of a partition that wait for being written; default 16 MiB, then requests are refused
 	Loaders        int           // partitions that are loaded at a time, default 4
 
-	// Deleted tells if a topic is known to have been deleted; offsets of such topics are dropped when a partition is loaded.
-	// Default: none is.
+	// Deleted tells if a topic is known to have been deleted; offsets of such topics are not answered, and dropped when a partition
+	// is loaded. It must not block. Default: none is.
 	Deleted func(manifest.TopicID) bool
 
 	Logger     *slog.Logger
@@ -29,7 +29,6 @@ type Options struct {
 }
 
 func (o *Options) fill() {
-	o.Config.fill()
 	if o.NewID == nil {
 		o.NewID = uuid.NewString
 	}

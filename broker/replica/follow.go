@@ -40,7 +40,7 @@ func (m *Manager) follow(ctx context.Context) {
 
 // apply makes what is hosted agree with img; it returns how many partitions still have to be elected.
 func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
-	m.dropGone(img)
+	m.dropGone(ctx, img)
 	inherited := m.inherited(img)
 	var opening []*Partition
 	var elections []meta.Election
@@ -124,7 +124,7 @@ func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, chang
 	case mp.Leader != m.o.NodeID && p.stopped() == nil:
 		m.o.Logger.Info("not leader any more", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch)
 		p.stop(ErrNotLeader)
-	case mp.Leader == m.o.NodeID && mp.LeaderEpoch > p.epoch.Load() && p.ready.Load():
+	case mp.Leader == m.o.NodeID && mp.LeaderEpoch > p.epoch.Load() && p.log != nil:
 		p.appendMu.Lock()
 		p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: p.log.LEO()})
 		p.gone.Store(nil)
@@ -159,7 +159,7 @@ func (m *Manager) configure(p *Partition) {
 }
 
 // dropGone stops and removes the partitions of topics that are not there any more.
-func (m *Manager) dropGone(img *meta.Image) {
+func (m *Manager) dropGone(ctx context.Context, img *meta.Image) {
 	var gone []*hosted
 	m.mu.Lock()
 	for id, h := range m.byID {
@@ -177,23 +177,41 @@ func (m *Manager) dropGone(img *meta.Image) {
 		return
 	}
 	m.announce()
+	// The tails first: a deleted topic can be undeleted, with what was acknowledged a moment ago.
+	tails, cancel := context.WithTimeout(ctx, tailWait)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(2 * closers)
 	for _, h := range gone {
 		for _, p := range h.parts {
 			if p != nil {
-				m.remove(p)
+				delete(m.former, p.id)
+				g.Go(func() error { m.remove(tails, p); return nil })
 			}
 		}
 	}
+	g.Wait()
 }
 
-// remove stops a partition of a deleted topic and deletes its files.
-func (m *Manager) remove(p *Partition) {
-	delete(m.former, p.id)
+// tailWait is how long deleted topics wait for the archive to take what it has not got yet.
+const tailWait = 5 * time.Second
+
+// remove stops a partition of a deleted topic, archives its tail and deletes its files.
+func (m *Manager) remove(ctx context.Context, p *Partition) {
 	if p.failed.Load() || p.log == nil {
 		return // its directory is swept at the next start
 	}
-	p.stop(ErrUnknownPartition)
-	p.appendMu.Lock()
+	p.leave(ErrUnknownPartition)
+	p.appendMu.Lock() // an append that was under way ends first; none begins afterwards
+	p.appendMu.Unlock()
+	if a := p.archive.Load(); a != nil {
+		if err := a.Flush(ctx); err != nil {
+			m.o.Logger.Warn("tail of a deleted topic is not archived", "topic", p.name, "partition", p.id.Partition,
+				"offset", a.Through(), "err", err)
+		}
+		a.Resign()
+	}
+	p.appendMu.Lock() // retention is the other caller
 	err := p.log.Remove()
 	p.appendMu.Unlock()
 	if err != nil {

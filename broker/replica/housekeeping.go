@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// flush makes rolled segments durable, off the path of acknowledgements, until ctx ends.
+// flush makes rolled segments durable, off the path of acknowledgements, until ctx ends; and now and then the active ones, so that
+// recovery after a crash has a bounded past to look at.
 func (m *Manager) flush(ctx context.Context) {
 	for {
 		p := m.flusher.next(ctx)
@@ -15,8 +16,12 @@ func (m *Manager) flush(ctx context.Context) {
 		if p.stopped() != nil {
 			continue
 		}
-		if err := p.log.Flush(); err != nil && p.stopped() == nil {
-			m.o.Logger.Error("flush rolled segment", "topic", p.name, "partition", p.id.Partition, "err", err)
+		do := p.log.FlushRolled
+		if p.flushWhole.Swap(false) {
+			do = p.log.Flush
+		}
+		if err := do(); err != nil && p.stopped() == nil {
+			m.o.Logger.Error("flush log", "topic", p.name, "partition", p.id.Partition, "err", err)
 		}
 	}
 }
@@ -62,7 +67,6 @@ func (m *Manager) retain(ctx context.Context) {
 			p.appendMu.Unlock()
 			continue
 		}
-		before := p.log.RecoveryPoint()
 		deleted, err := p.log.Retain(now, through)
 		p.appendMu.Unlock()
 		if err != nil {
@@ -73,7 +77,8 @@ func (m *Manager) retain(ctx context.Context) {
 		if a := p.archive.Load(); a != nil {
 			a.Notify() // it may have rolled
 		}
-		if before < p.log.LEO() {
+		if p.log.RecoveryPoint() < p.log.LEO() {
+			p.flushWhole.Store(true)
 			m.flusher.add(p)
 		}
 	}

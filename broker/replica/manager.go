@@ -153,14 +153,15 @@ func (m *Manager) Close(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(2 * closers)
 	for _, p := range parts {
-		if a := p.archive.Load(); a != nil {
-			g.Go(func() error {
-				if err := a.Flush(ctx); err != nil {
-					return fmt.Errorf("archive the tail of %s-%d: %w", p.name, p.id.Partition, err)
-				}
-				return nil
-			})
+		if !p.tiered.Load() || p.archive.Load() == nil && p.log.LEO() == p.log.LogStart() {
+			continue
 		}
+		g.Go(func() error {
+			if err := m.archiveTail(ctx, p); err != nil {
+				return fmt.Errorf("archive the tail of %s-%d: %w", p.name, p.id.Partition, err)
+			}
+			return nil
+		})
 	}
 	tail := g.Wait()
 
@@ -183,6 +184,19 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.releaseDir()
 	return errors.Join(err, tail)
+}
+
+// archiveTail uploads what is committed, taking the archive over first where that has not been done yet.
+func (m *Manager) archiveTail(ctx context.Context, p *Partition) error {
+	if p.archive.Load() == nil {
+		if err := m.leadOne(ctx, p); err != nil {
+			return err
+		}
+	}
+	if a := p.archive.Load(); a != nil {
+		return a.Flush(ctx)
+	}
+	return nil
 }
 
 // justCreated is how long Leader waits for a partition that the metadata has given to this broker.

@@ -45,6 +45,7 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 	o := localseg.Options{
 		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean,
 		Logger: m.o.Logger, Files: m.files,
+		OnRoll: func() { m.flusher.add(p) },
 		OnError: func(err error) {
 			m.metrics.offline.Inc()
 			m.o.Logger.Error("log is offline", "topic", p.name, "partition", p.id.Partition, "err", err)

@@ -46,6 +46,7 @@ type Partition struct {
 
 	queued       atomic.Bool // in Manager.leader
 	flushing     atomic.Bool // in Manager.flusher
+	flushWhole   atomic.Bool // the flusher is to flush the active segment too
 	leadFailures atomic.Int32
 	dirty        atomic.Bool  // appended to since the backlog was counted
 	backlog      atomic.Int64 // bytes not archived yet, as counted last
@@ -104,7 +105,7 @@ func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll
 	if err != nil || done.Duplicate {
 		return done, err
 	}
-	p.grown(batches, done)
+	p.grown(batches)
 	return done, nil
 }
 
@@ -138,12 +139,9 @@ func (p *Partition) step(e Event) Effect {
 }
 
 // grown tells the others that the log has grown. Off the append lock; cheap.
-func (p *Partition) grown(batches []record.Batch, done localseg.Appended) {
+func (p *Partition) grown(batches []record.Batch) {
 	if !p.dirty.Load() {
 		p.dirty.Store(true)
-	}
-	if done.Rolled {
-		p.m.flusher.add(p)
 	}
 	if !p.tiered.Load() {
 		return
@@ -231,11 +229,16 @@ func (p *Partition) EndOffsetForEpoch(epoch int32) (int32, int64) {
 	return p.log.EndOffset(epoch)
 }
 
-// stop ends serving: parked requests are woken and get err.
-func (p *Partition) stop(err error) {
+// leave ends serving: parked requests are woken and get err.
+func (p *Partition) leave(err error) {
 	p.gone.CompareAndSwap(nil, &err)
 	p.step(Event{Kind: Resigned})
 	p.wakeAll()
+}
+
+// stop ends serving and archiving.
+func (p *Partition) stop(err error) {
+	p.leave(err)
 	if a := p.archive.Load(); a != nil {
 		a.Resign()
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -53,13 +54,20 @@ func probe(member string) error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%w: %s has %d bytes of %d", ErrCorrupt, path, info.Size(), tx.Size())
 		}
-		var first error
-		for err := range tx.Check() { // to its end: it reads in a goroutine of its own
-			if first == nil {
-				first = fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
-			}
+		return walk(path, tx)
+	})
+}
+
+// walk touches every page, as etcd's start does in goroutines where a panic of bbolt's ends the process. Here it does not.
+func walk(path string, tx *bbolt.Tx) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %s: %v", ErrCorrupt, path, p)
 		}
-		return first
+	}()
+	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+		return b.ForEach(func(_, _ []byte) error { return nil })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,7 +57,7 @@ func Dial(o Options) (*KV, error) {
 		DialTimeout:          2 * time.Second,
 		DialKeepAliveTime:    5 * time.Second,
 		DialKeepAliveTimeout: 2 * time.Second,
-		Logger:               newZap(o.Logger, nil),
+		Logger:               newZap(o.Logger, nil, new(atomic.Bool)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd client of %v: %w", o.Endpoints, err)

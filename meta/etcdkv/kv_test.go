@@ -47,7 +47,7 @@ func freePort(t *testing.T) int {
 
 func dial(t *testing.T, endpoint string) *KV {
 	t.Helper()
-	kv, err := Dial(Options{Endpoints: []string{endpoint}, RequestTimeout: 2 * time.Second, Logger: quiet(t)})
+	kv, err := Dial(Options{Endpoints: []string{endpoint}, RequestTimeout: time.Second, Logger: quiet(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,16 +56,18 @@ func dial(t *testing.T, endpoint string) *KV {
 }
 
 func TestConformanceInProcess(t *testing.T) {
-	s := start(t, ServerOptions{Dir: t.TempDir(), RequestTimeout: 2 * time.Second})
+	t.Parallel()
+	s := start(t, ServerOptions{Dir: t.TempDir(), RequestTimeout: time.Second})
 	kvtest.Run(t, &kvtest.Target{
 		KV: s.KV(), Other: s.KV(),
 		Compact: s.KV().Compact,
-		Kill:    func() { s.e.Close() },
+		Kill:    func() { s.e.Server.Stop() },
 		Bound:   3 * time.Second,
 	})
 }
 
 func TestConformanceTCP(t *testing.T) {
+	t.Parallel()
 	dir, addr := t.TempDir(), net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 	s := start(t, ServerOptions{Dir: dir, Listen: []string{addr}})
 	kv := dial(t, addr)

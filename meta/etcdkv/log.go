@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,9 +12,10 @@ import (
 )
 
 // newZap routes etcd's logs to ours. What etcd calls info is debug here: dozens of lines at each start.
-// fatal hears of fatal and panic entries, and the goroutine ends: etcd would end the process. nil: zap's own way.
-func newZap(l *slog.Logger, fatal func(msg string)) *zap.Logger {
-	core := &slogCore{h: l.With("component", "etcd").Handler()}
+// While hush is set everything is debug, since a member that is closed complains of that. fatal hears of fatal and panic
+// entries, and the goroutine ends: etcd would end the process. nil: zap's own way.
+func newZap(l *slog.Logger, fatal func(msg string), hush *atomic.Bool) *zap.Logger {
+	core := &slogCore{h: l.With("component", "etcd").Handler(), hush: hush}
 	if fatal == nil {
 		return zap.New(core)
 	}
@@ -36,11 +38,14 @@ func (h *fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 }
 
 // slogCore is a zapcore.Core in front of a slog.Handler.
-type slogCore struct{ h slog.Handler }
+type slogCore struct {
+	h    slog.Handler
+	hush *atomic.Bool
+}
 
-func level(l zapcore.Level) slog.Level {
+func (c *slogCore) level(l zapcore.Level) slog.Level {
 	switch {
-	case l <= zapcore.InfoLevel:
+	case l <= zapcore.InfoLevel, c.hush.Load() && l <= zapcore.ErrorLevel:
 		return slog.LevelDebug
 	case l == zapcore.WarnLevel:
 		return slog.LevelWarn
@@ -49,11 +54,11 @@ func level(l zapcore.Level) slog.Level {
 }
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
-	return c.h.Enabled(context.Background(), level(l))
+	return c.h.Enabled(context.Background(), c.level(l))
 }
 
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{h: c.h.WithAttrs(attrs(fields))}
+	return &slogCore{h: c.h.WithAttrs(attrs(fields)), hush: c.hush}
 }
 
 func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -69,7 +74,7 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if t.IsZero() {
 		t = time.Now()
 	}
-	r := slog.NewRecord(t, level(e.Level), e.Message, 0)
+	r := slog.NewRecord(t, c.level(e.Level), e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	return c.h.Handle(context.Background(), r)
 }

@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"google.golang.org/grpc"
 
 	"github.com/varvelog/varve/meta"
 )
@@ -47,6 +51,8 @@ type Server struct {
 	lock *os.File
 	err  chan error
 
+	streams   *streams
+	closing   atomic.Bool // etcd's complaints about it are debug
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -74,8 +80,9 @@ func Start(ctx context.Context, o ServerOptions) (*Server, error) {
 		lock.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
 	}
-	s := &Server{lock: lock, err: make(chan error, 1)}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(o.Logger, s.fatal))
+	s := &Server{lock: lock, err: make(chan error, 1), streams: newStreams()}
+	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainStreamInterceptor(s.streams.intercept))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(o.Logger, s.fatal, &s.closing))
 	if s.e, err = s.startEtcd(cfg); err == nil {
 		err = s.ready(ctx)
 	}
@@ -121,10 +128,20 @@ func (s *Server) startEtcd(cfg *embed.Config) (*embed.Etcd, error) {
 			return r.e, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		default:
 		}
-		return r.e, r.err
+		return r.e, startError(r.err)
 	case err := <-s.err:
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+}
+
+// startError tells damage from what the system refuses, as a port in use or a full disk.
+func startError(err error) error {
+	var sys syscall.Errno
+	var network *net.OpError
+	if err == nil || errors.As(err, &sys) || errors.As(err, &network) || errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
 func (s *Server) ready(ctx context.Context) error {
@@ -157,7 +174,13 @@ func (s *Server) Close() error {
 		if s.kv != nil {
 			s.closeErr = s.kv.Close()
 		}
+		s.closing.Store(true)
+		s.streams.end()
 		if s.e != nil {
+			// One that is not ready yet would wait for its listeners, and these for it.
+			if s.kv == nil && s.e.Server != nil {
+				s.e.Server.Stop()
+			}
 			s.e.Close()
 		}
 		if err := s.lock.Close(); err != nil && s.closeErr == nil {

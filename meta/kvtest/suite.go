@@ -266,21 +266,20 @@ func testCancelled(t *testing.T, x *Target, p string) {
 func testDead(t *testing.T, x *Target, p string) {
 	put(t, x.KV, p+"a", "1")
 	x.Kill()
-	for _, kv := range []meta.KV{x.KV, x.Other} {
-		check := func(what string, began time.Time, err error) {
-			t.Helper()
-			if d := time.Since(began); !errors.Is(err, meta.ErrUnavailable) || d > x.Bound {
-				t.Errorf("%s: %v after %v, want ErrUnavailable within %v", what, err, d, x.Bound)
-			}
+	for i, kv := range []meta.KV{x.KV, x.Other} {
+		for what, f := range map[string]func() error{
+			"get":   func() error { _, _, err := kv.Get(t.Context(), p+"a"); return err },
+			"range": func() error { _, _, err := kv.Range(t.Context(), p); return err },
+			"txn":   func() error { _, _, err := kv.Txn(t.Context(), nil, []meta.Op{{Key: p + "a"}}); return err },
+			"grant": func() error { _, err := kv.Grant(t.Context(), 1000); return err },
+		} {
+			t.Run(fmt.Sprint(what, " of client ", i), func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				if err := f(); !errors.Is(err, meta.ErrUnavailable) || time.Since(began) > x.Bound {
+					t.Errorf("%v after %v, want ErrUnavailable within %v", err, time.Since(began), x.Bound)
+				}
+			})
 		}
-		began := time.Now()
-		_, _, err := kv.Get(t.Context(), p+"a")
-		check("get", began, err)
-		began = time.Now()
-		_, _, err = kv.Txn(t.Context(), nil, []meta.Op{{Key: p + "a"}})
-		check("txn", began, err)
-		began = time.Now()
-		_, err = kv.Grant(t.Context(), 1000)
-		check("grant", began, err)
 	}
 }
