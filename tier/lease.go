@@ -22,6 +22,8 @@ type LeaseOptions struct {
 	// Keep is for a cluster whose own manifests refer to the archive, for as long as they do: the id is never changed, since
 	// what was listed under it must stay, and Run leaves the lease in the bucket, to be gone on with after a restart.
 	Keep bool
+	// Taken is told the id of each new lease, before Reread; for who keeps it over a restart. Nil: nobody.
+	Taken func(ctx context.Context, id string) error
 	// ID is such a lease of before: the first one that is taken is this, without Reread, if it has not lapsed.
 	ID string
 	// Reread is called after each new lease, before it counts: the source's manifests are read again, because what was
@@ -103,6 +105,12 @@ func (l *Lease) take(ctx context.Context, keep *held) (*held, error) {
 	h := newHeld(l.bucket, fmt.Sprintf("%016x%016x", l.o.Rand(), l.o.Rand()), l.o.Cluster, l.o.TTL)
 	if err := h.create(ctx); err != nil {
 		return nil, fmt.Errorf("take lease: %w", err) // the next try has another id
+	}
+	if l.o.Taken != nil {
+		if err := l.o.Taken(ctx, h.id); err != nil {
+			l.giveBack(ctx, h)
+			return nil, fmt.Errorf("take lease %s: %w", h.id, err)
+		}
 	}
 	if l.o.Reread == nil {
 		return h, nil
