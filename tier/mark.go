@@ -24,9 +24,10 @@ const (
 // marker writes the broker's mark: up to when everything that was appended here is in the archive. Owned by runMarks, but
 // for wake and what Archive.mu guards.
 type marker struct {
-	wake  chan struct{} // capacity 1; a commit has moved something
-	last  int64         // what the bucket has, ms
-	known bool          // last has been read
+	wake     chan struct{} // capacity 1; a commit has moved something
+	complete bool          // the last answer of Options.Complete
+	last     int64         // what the bucket has, ms
+	known    bool          // last has been read
 }
 
 // owed is a partition that was resigned before all of it was archived. Guarded by Archive.mu.
@@ -54,12 +55,12 @@ func (a *Archive) runMarks(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markEnd)
 			defer cancel()
-			a.mark(last)
+			a.mark(last, true)
 			return
 		case <-tick.C:
 		case <-a.marker.wake:
 		}
-		a.mark(ctx)
+		a.mark(ctx, false)
 		select {
 		case <-ctx.Done():
 		case <-time.After(markPause):
@@ -67,16 +68,19 @@ func (a *Archive) runMarks(ctx context.Context) {
 	}
 }
 
-func (a *Archive) mark(ctx context.Context) {
+func (a *Archive) mark(ctx context.Context, last bool) {
+	if !last {
+		a.marker.complete = a.o.Complete == nil || a.o.Complete()
+	}
+	if !a.marker.complete {
+		return // the last one goes by the last answer: partitions are resigned by now
+	}
 	if err := a.putMark(ctx); err != nil && ctx.Err() == nil {
 		a.o.Logger.Warn("write mark", "err", err)
 	}
 }
 
 func (a *Archive) putMark(ctx context.Context) error {
-	if a.o.Complete != nil && !a.o.Complete() {
-		return nil
-	}
 	if !a.marker.known {
 		if err := a.readMark(ctx); err != nil {
 			return err
