@@ -439,9 +439,15 @@ func TestTheWindowIsWhatCanBeRestored(t *testing.T) { // BUG-022
 				t.Errorf("%s: %v", Stamp(ms), err)
 			}
 		}
-		a.pass(8 * 24 * time.Hour)
-		if w = a.inventory().WindowOf(a.inventory().Topics); w.From < now()-defaultWindowMs-2000 {
+		short := a.topic("short", 1, windowKey, "60000")
+		a.produce(short, 0, 1)
+		a.pass(10 * time.Minute)
+		inv := a.inventory()
+		if w = inv.WindowOf(inv.Topics[1:]); w.From < now()-62_000 || w.From > now()-58_000 {
 			t.Fatalf("window begins %s, now %s", Stamp(w.From), Stamp(now()))
+		}
+		if w = inv.WindowOf(inv.Topics[:1]); w.From != first {
+			t.Fatalf("the other topic's window begins %s", Stamp(w.From))
 		}
 	})
 }
