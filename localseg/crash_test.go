@@ -23,6 +23,7 @@ type workload struct {
 	flushed int64
 	start   int64 // durable log start
 	failed  bool
+	retain  bool // delete segments as well
 }
 
 func (w *workload) append(epoch int32, b record.Batch) {
@@ -72,6 +73,10 @@ func (w *workload) run() {
 		if i%13 == 12 && !w.failed {
 			w.check(w.l.FlushRolled())
 			w.flushed = max(w.flushed, w.l.RecoveryPoint())
+		}
+		if w.retain && i%5 == 4 && !w.failed {
+			_, err := w.l.Retain(0, 0)
+			w.check(err)
 		}
 		if i%17 == 16 && !w.failed && w.check(w.l.SetLogStart(int64(i))) {
 			w.start = int64(i)
@@ -158,26 +163,30 @@ func verifyRecovered(t *testing.T, name string, l *localseg.Log, w *workload) {
 // A crash at any call of a workload, with what was not synced torn by sectors, leaves a prefix that has all that was
 // flushed, and that answers every question as a log that never crashed. What was served after recovery is never lost.
 func TestCrashAnywhere(t *testing.T) {
-	probe := vfs.NewMem()
-	w := &workload{t: t, l: open(t, probe, localseg.Options{Config: small})}
-	w.run()
-	if w.failed {
-		t.Fatal("the workload fails by itself")
-	}
-	total, step := probe.Calls(), 3
-	if testing.Short() {
-		step = 17
-	}
-	for k := 1; k < total; k += step {
-		crashAt(t, k, uint64(k))
+	deleting := small
+	deleting.RetentionBytes = 3000
+	for _, c := range []localseg.Config{small, deleting} {
+		probe := vfs.NewMem()
+		w := &workload{t: t, l: open(t, probe, localseg.Options{Config: c}), retain: c.RetentionBytes > 0}
+		w.run()
+		if w.failed || w.retain && w.l.LogStart() < 100 {
+			t.Fatal("the workload does not do what it should")
+		}
+		total, step := probe.Calls(), 3
+		if testing.Short() {
+			step = 17
+		}
+		for k := 1; k < total; k += step {
+			crashAt(t, c, k, uint64(k))
+		}
 	}
 }
 
-func crashAt(t *testing.T, k int, seed uint64) {
+func crashAt(t *testing.T, c localseg.Config, k int, seed uint64) {
 	t.Helper()
 	name := fmt.Sprintf("crash at call %d", k)
 	m := vfs.NewMem()
-	w := &workload{t: t, l: open(t, m, localseg.Options{Config: small})}
+	w := &workload{t: t, l: open(t, m, localseg.Options{Config: c}), retain: c.RetentionBytes > 0}
 	m.StopAfter(k)
 	w.run()
 	if seed%4 == 0 {
@@ -185,7 +194,13 @@ func crashAt(t *testing.T, k int, seed uint64) {
 	} else {
 		m.Crash(seed)
 	}
-	l := open(t, m, localseg.Options{Config: small})
+	later := seed%3 == 0
+	l := open(t, m, localseg.Options{Config: small, DeferSync: later})
+	if later {
+		if err := m.SyncFS("/data"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	verifyRecovered(t, name, l, w)
 	served := l.LEO()
 	m.Crash(seed + 1)

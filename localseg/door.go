@@ -31,8 +31,8 @@ const (
 	OriginReplica                // a follower: offsets, epochs and timestamps are kept as they are
 )
 
-// Config is what a topic's configuration tells the log. Zero values mean Kafka's defaults; -1 is "no limit" where
-// Kafka says so. It may be replaced at run time with SetConfig.
+// Config is what a topic's configuration tells the log. Zero values mean Kafka's defaults, so a limit of zero is to be
+// given as 1; -1 is "no limit" where Kafka says so. It may be replaced at run time with SetConfig.
 type Config struct {
 	SegmentBytes        int64 // segment.bytes
 	SegmentMs           int64 // segment.ms
@@ -49,9 +49,9 @@ type Config struct {
 	MaxMessageBytes     int64 // max.message.bytes (checked by the caller; here the segment bound)
 	Compact, Delete     bool  // cleanup.policy
 	Tiered              bool  // remote.storage.enable: local data goes only below archived-through
-	Preallocate         bool
-	LogAppendTime       bool // message.timestamp.type=LogAppendTime
-	ProducerExpiryMs    int64
+	Preallocate         bool  // preallocate: accepted, without effect: files have exactly the bytes that were appended
+	LogAppendTime       bool  // message.timestamp.type=LogAppendTime
+	ProducerExpiryMs    int64 // producer.id.expiration.ms
 }
 
 // Appended is the outcome of one Append. Offsets are of the first and the last record, inclusive.

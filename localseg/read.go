@@ -72,6 +72,9 @@ func (l *Log) read(off, end, max int64) (Span, error) {
 	}
 	segs := l.segments()
 	i := segmentAt(segs, off)
+	if i < 0 && off < l.logStart.Load() { // deleted since we looked
+		return Span{}, fmt.Errorf("read at %d: %w", off, ErrOffsetOutOfRange)
+	}
 	if i < 0 {
 		return Span{}, fmt.Errorf("read at %d: %w", off, ErrBelowLocal)
 	}

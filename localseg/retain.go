@@ -148,13 +148,13 @@ func (l *Log) deleteFirst(n int, nowMs int64, c *Config) (deleted int64, err err
 	if err := l.anchor(c); err != nil {
 		return 0, l.fail("retain", err)
 	}
-	l.setSegments(segs[n:len(segs):len(segs)])
 	if !c.Tiered && segs[n].base > l.logStart.Load() {
 		l.logStart.Store(segs[n].base)
 		l.mu.Lock()
 		l.epochs.truncateStart(segs[n].base)
 		l.mu.Unlock()
 	}
+	l.setSegments(segs[n:len(segs):len(segs)]) // after the start: a reader below must hear of that first
 	for _, s := range segs[:n] {
 		size, _ := s.bounds()
 		if err := l.discard(s, nowMs+c.FileDeleteDelayMs); err != nil {

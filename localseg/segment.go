@@ -25,6 +25,7 @@ type segment struct {
 	active  atomic.Bool
 	dirty   bool                    // owned by the writer: bytes since the last flush
 	firstMs int64                   // owned by the writer: timestamp of the first batch; noFirstMs: not read yet
+	mtimeMs int64                   // owned by Open: when the file was last written
 	noTxns  atomic.Bool             // its transaction index is known to be empty
 	sum     atomic.Pointer[summary] // of a closed segment, once known
 

@@ -1,0 +1,226 @@
+package localseg_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/localseg/localsegtest"
+)
+
+const dir = "/data/t-0"
+
+// active is the path of the newest segment's file.
+func active(t *testing.T, m vfs.FS) string {
+	t.Helper()
+	es, err := m.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for _, e := range es {
+		if strings.HasSuffix(e.Name(), ".log") {
+			last = path.Join(dir, e.Name())
+		}
+	}
+	return last
+}
+
+// edit changes a file's bytes.
+func edit(t *testing.T, m vfs.FS, name string, f func([]byte) []byte) {
+	t.Helper()
+	h, err := m.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	n, _ := h.Size()
+	b := make([]byte, n)
+	h.ReadAt(b, 0)
+	b = f(b)
+	if err := h.Truncate(int64(len(b))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BUG-034: a torn tail, whatever is in it, costs exactly what is torn.
+func TestTornTail(t *testing.T) {
+	huge := localsegtest.Plain(t, 1)
+	huge[8], huge[9], huge[10], huge[11] = 0x7f, 0xff, 0xff, 0xff
+	random := make([]byte, 37)
+	for i := range random {
+		random[i] = byte(rand.IntN(256))
+	}
+	flip := func(back int) func([]byte) []byte {
+		return func(b []byte) []byte { b[len(b)-back] ^= 0x10; return b }
+	}
+	for name, c := range map[string]struct {
+		damage func([]byte) []byte
+		lost   int64
+	}{
+		"random bytes":        {func(b []byte) []byte { return append(b, random...) }, 0},
+		"header of 2 GiB":     {func(b []byte) []byte { return append(b, huge[:61]...) }, 0},
+		"zeros":               {func(b []byte) []byte { return append(b, make([]byte, 512)...) }, 0},
+		"many zeros":          {func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }, 0},
+		"last batch cut":      {func(b []byte) []byte { return b[:len(b)-10] }, 1},
+		"bit flip":            {flip(5), 1},
+		"bit flip in its CRC": {flip(72 - 20), 1},
+		"old offset again":    {func(b []byte) []byte { return append(b, b[:72]...) }, 0},
+	} {
+		for _, flushed := range []bool{false, true} {
+			m := vfs.NewMem()
+			l := open(t, m, localseg.Options{Config: small})
+			for i := range 100 {
+				add(t, l, 0, localsegtest.Plain(t, int64(i)))
+			}
+			if flushed {
+				if err := l.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := readAll(t, l, 0, 1000)
+			m.Kill()
+			edit(t, m, active(t, m), c.damage)
+			l = open(t, m, localseg.Options{Config: small})
+			if l.LEO() != 100-c.lost {
+				t.Fatalf("%s, flushed %v: LEO %d", name, flushed, l.LEO())
+			}
+			wantBytes(t, name, readAll(t, l, 0, 1000), want[:len(want)-72*int(c.lost)])
+			if a := add(t, l, 0, localsegtest.Plain(t, 7)); a.First != 100-c.lost {
+				t.Fatalf("%s: next offset %d", name, a.First)
+			}
+		}
+	}
+}
+
+// BUG-095: indexes and snapshots are derived data: zeroed, deleted, cut or flipped, every answer stays the same.
+func TestDamagedIndexesAreRebuilt(t *testing.T) {
+	derived := func(name string) bool {
+		return !strings.HasSuffix(name, ".log") && name != "partition.metadata"
+	}
+	for how, damage := range map[string]func(*testing.T, vfs.FS, string){
+		"zeroed": func(t *testing.T, m vfs.FS, n string) {
+			edit(t, m, n, func(b []byte) []byte { return make([]byte, len(b)) })
+		},
+		"deleted": func(t *testing.T, m vfs.FS, n string) {
+			if err := m.Remove(n); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"cut to 13": func(t *testing.T, m vfs.FS, n string) {
+			edit(t, m, n, func(b []byte) []byte { return append(b, make([]byte, 13)...)[:13] })
+		},
+		"ones": func(t *testing.T, m vfs.FS, n string) {
+			edit(t, m, n, func(b []byte) []byte { return bytes.Repeat([]byte{0xff}, len(b)) })
+		},
+	} {
+		for _, only := range []string{"", ".index", ".timeindex", ".txnindex", ".snapshot", "partition.checkpoint", "leader-epoch-checkpoint"} {
+			for _, clean := range []bool{true, false} {
+				m := vfs.NewMem()
+				w := &workload{t: t, l: open(t, m, localseg.Options{Config: small})}
+				w.run()
+				want := imageOf(t, w.l, w.start)
+				closeClean(t, w.l)
+				es, _ := m.ReadDir(dir)
+				for _, e := range es {
+					if derived(e.Name()) && strings.HasSuffix(e.Name(), only) {
+						damage(t, m, path.Join(dir, e.Name()))
+					}
+				}
+				l := open(t, m, localseg.Options{Config: small, Clean: clean})
+				name := how + " " + only
+				if l.LEO() != w.l.LEO() {
+					t.Fatalf("%s: LEO %d, want %d", name, l.LEO(), w.l.LEO())
+				}
+				if err := l.SetLogStart(w.start); err != nil { // the one thing that only the checkpoint knows
+					t.Fatal(err)
+				}
+				got := imageOf(t, l, w.start)
+				wantBytes(t, name, got.Bytes, want.Bytes)
+				got.Bytes, want.Bytes = nil, nil
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s: answers differ\n got %+v\nwant %+v", name, got, want)
+				}
+				last := w.batches[len(w.batches)-1]
+				if a := add(t, l, 9, last); !a.Duplicate {
+					t.Fatalf("%s: duplicate not detected: %+v", name, a)
+				}
+				want.Bytes = nil
+			}
+		}
+	}
+}
+
+func TestCorruptionBelowTheRecoveryPointIsFoundByReaders(t *testing.T) {
+	m := vfs.NewMem()
+	l := open(t, m, localseg.Options{Config: localseg.Config{RetentionMs: -1}})
+	for i := range 100 {
+		add(t, l, 0, localsegtest.Plain(t, int64(i)))
+	}
+	closeClean(t, l)
+	edit(t, m, active(t, m), func(b []byte) []byte { b[50*72+8] = 0x7f; return b })
+	l = open(t, m, localseg.Options{Clean: true})
+	_, err := l.Read(52, 100, 10)
+	var bad *localseg.CorruptError
+	if !asCorrupt(err, &bad) || bad.Pos != 50*72 || !strings.HasSuffix(bad.File, ".log") {
+		t.Fatalf("read: %v", err)
+	}
+	if _, err := l.OffsetForTime(52); !asCorrupt(err, &bad) {
+		t.Fatalf("time look-up: %v", err)
+	}
+}
+
+// A clean start reads no segment, and opens none.
+func TestCleanOpenIsCheap(t *testing.T) {
+	m := vfs.NewMem()
+	w := &workload{t: t, l: open(t, m, localseg.Options{Config: small})}
+	w.run()
+	closeClean(t, w.l)
+	before := m.Calls()
+	files := localseg.NewFileCache(0)
+	l := open(t, m, localseg.Options{Config: small, Clean: true, Files: files})
+	if n := m.Calls() - before; n > 20 || files.Open() != 0 {
+		t.Fatalf("%d calls, %d files open", n, files.Open())
+	}
+	if l.LEO() != w.l.LEO() || l.SizeBytes() != w.l.SizeBytes() {
+		t.Fatalf("LEO %d, want %d", l.LEO(), w.l.LEO())
+	}
+	// Not clean, but nothing written since: the last batches are looked at, no more.
+	l = open(t, m, localseg.Options{Config: small, Files: files})
+	if l.LEO() != w.l.LEO() || files.Open() > 1 {
+		t.Fatalf("LEO %d, %d files", l.LEO(), files.Open())
+	}
+}
+
+func TestStrayFilesAreRemoved(t *testing.T) {
+	m := vfs.NewMem()
+	l := open(t, m, localseg.Options{Config: small})
+	add(t, l, 0, localsegtest.Plain(t, 1))
+	closeClean(t, l)
+	for _, n := range []string{"00000000000000000000.log.deleted", "partition.checkpoint.tmp", "notes.txt"} {
+		f, err := m.OpenFile(path.Join(dir, n), os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	l = open(t, m, localseg.Options{Config: small, Clean: true})
+	es, _ := m.ReadDir(dir)
+	for _, e := range es {
+		if strings.HasSuffix(e.Name(), ".deleted") || strings.HasSuffix(e.Name(), ".tmp") {
+			t.Fatalf("left: %s", e.Name())
+		}
+	}
+	if _, err := m.Stat(path.Join(dir, "notes.txt")); err != nil || l.LEO() != 1 {
+		t.Fatalf("a file that is not ours: %v, LEO %d", err, l.LEO())
+	}
+}
