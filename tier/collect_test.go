@@ -137,20 +137,19 @@ func TestPinBlocksTheDoom(t *testing.T) {
 
 func TestPinThatComesBetweenDecisionAndCommitWins(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
-		n := w.dying()
+		w.dying()
 		// The manifest that dooms is written when the pin comes: the guard refuses the transaction.
-		w.fault.SetRules(fault.Rule{Op: fault.Put, Prefix: manifest.ManifestPrefix(partA), Effect: fault.Slow, Latency: time.Second})
-		for n.p.Manifest(); ; time.Sleep(100 * time.Millisecond) {
-			synctest.Wait()
-			if w.fault.Calls(fault.Put) > 0 && n.p.w.pending != nil && n.p.w.pending.doing == "doom" {
-				break
-			}
+		late := false
+		w.ptrs.mu.Lock()
+		w.ptrs.before = func() {
+			late = true
+			w.ptrs.change(partA, func(p *Pointer) { p.Pins = []Pin{{ID: "fork-1"}} })
 		}
-		w.ptrs.change(partA, func(p *Pointer) { p.Pins = []Pin{{ID: "fork-1"}} })
+		w.ptrs.mu.Unlock()
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		m := w.check()
-		if count(m, manifest.Doomed) != 0 || count(m, manifest.Dead) != 1 || w.segments() != 2 {
+		if !late || count(m, manifest.Doomed) != 0 || count(m, manifest.Dead) != 1 || w.segments() != 2 {
 			t.Fatalf("dead %v, doomed %v, %d objects", entriesOf(m, manifest.Dead), entriesOf(m, manifest.Doomed), w.segments())
 		}
 	})
@@ -297,6 +296,24 @@ func TestEntryIsDroppedOnlyWhenItsObjectIsSeenGone(t *testing.T) {
 	})
 }
 
+func TestEntryStaysListedWhileAListingStillShowsItsObject(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.fault = fault.New(w.mem, fault.Options{ListDelay: 30 * time.Minute})
+		n := w.dying()
+		time.Sleep(75 * time.Minute)
+		synctest.Wait()
+		if m := w.check(); count(m, manifest.Doomed) != 1 || w.segments() != 1 {
+			t.Fatalf("doomed %v, %d objects", entriesOf(m, manifest.Doomed), w.segments())
+		}
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if m := w.check(); len(m.Entries) != 1 {
+			t.Fatalf("%d entries", len(m.Entries))
+		}
+		_ = n
+	})
+}
+
 func TestNothingOfTheOwnEpochIsSweptWhateverItsAge(t *testing.T) { // PROTOCOLS 3.5: no sweep by age
 	in(t, func(t *testing.T, w *world) {
 		n := w.archived(17, TopicConfig{})
@@ -392,7 +409,7 @@ func TestObjectsOfOthersAreOnlyUnlisted(t *testing.T) {
 func TestManifestsBelowTheCommittedOneAreTrimmed(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		n := w.lead(TopicConfig{})
-		for range 200 {
+		for range 300 {
 			w.append(17)
 			settle(n)
 		}
@@ -406,9 +423,14 @@ func TestManifestsBelowTheCommittedOneAreTrimmed(t *testing.T) {
 		if got := len(w.keys(manifest.ManifestPrefix(partA))); got != 1 {
 			t.Fatalf("%d manifests after the sweep, want 1", got)
 		}
-		if len(m.Groups) > 0 && len(w.keys(manifest.GroupPrefix(partA))) < len(w.check().Groups) {
-			t.Fatal("a group is missing")
+		if got := len(w.keys(manifest.GroupPrefix(partA))); len(m.Groups) == 0 || got != len(w.check().Groups) {
+			t.Fatalf("%d groups in the bucket, %d in the manifest", got, len(w.check().Groups))
 		}
+		_ = w.src.log.SetLogStart(1000) // deep in a group
+		n.p.DeleteBefore(1000)
+		settle(n)
+		w.wantArchived(n.p, 1000, n.p.Through())
+		w.check()
 	})
 }
 
