@@ -126,6 +126,26 @@ func replaceFile(fsys vfs.FS, name string, b []byte) error {
 	return fsys.SyncDir(path.Dir(name))
 }
 
+// cutFile shortens a file to size, or makes it if it is not there. Bytes below size are not touched, so that a crash
+// cannot take them: writing the file anew could leave a shorter one that looks sane.
+func cutFile(fsys vfs.FS, name string, size int64, sync bool) error {
+	f, err := fsys.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	have, err := f.Size()
+	if err == nil && have > size {
+		err = f.Truncate(size)
+	}
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
 // syncFile makes a file's bytes durable; a missing file is not an error.
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)

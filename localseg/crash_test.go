@@ -194,7 +194,13 @@ func crashAt(t *testing.T, c localseg.Config, k int, seed uint64) {
 	} else {
 		m.Crash(seed)
 	}
-	l := open(t, m, localseg.Options{Config: small})
+	later := seed%3 == 0
+	l := open(t, m, localseg.Options{Config: small, DeferSync: later})
+	if later {
+		if err := m.SyncFS("/data"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	verifyRecovered(t, name, l, w)
 	served := l.LEO()
 	m.Crash(seed + 1)

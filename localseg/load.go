@@ -75,7 +75,7 @@ func (l *Log) load(s *segment, h *handle) (*indexes, error) {
 	if err := l.readAppends(s, x, next); err != nil {
 		return nil, err
 	}
-	return x, l.rewriteIndexes(s, x)
+	return x, l.rewriteIndexes(s, x, true)
 }
 
 func (l *Log) readIndexes(s *segment, size, next int64) (*indexes, error) {
@@ -125,7 +125,7 @@ func (l *Log) readAppends(s *segment, x *indexes, next int64) error {
 	if ok && err == nil {
 		return nil
 	}
-	return writeFile(l.fs, s.name(extAppendTime), encodeAppends(nil, x.appends), false)
+	return cutFile(l.fs, s.name(extAppendTime), int64(len(x.appends))*appendEntrySize, false)
 }
 
 // rebuild makes the indexes anew from the batches.
@@ -149,11 +149,22 @@ func (l *Log) rebuild(s *segment, h *handle, size int64) (*indexes, error) {
 	return x, err
 }
 
-// rewriteIndexes writes all four files anew.
-func (l *Log) rewriteIndexes(s *segment, x *indexes) error {
-	for i, ext := range [...]string{extIndex, extTimeIndex, extAppendTime, extTxnIndex} {
+// rewriteIndexes writes the three derived files anew. Those of a segment that the checkpoint covers must be whole after a
+// crash, old or new: sync. Those of one that a recovery would check again need not.
+func (l *Log) rewriteIndexes(s *segment, x *indexes, sync bool) error {
+	for i, k := range indexFiles {
+		if k.ext == extAppendTime {
+			continue
+		}
 		b, n := x.tail(i, 0)
-		if err := writeFile(l.fs, s.name(ext), b, false); err != nil {
+		name := s.name(k.ext)
+		if !sync {
+			if err := writeFile(l.fs, name, b, false); err != nil {
+				return err
+			}
+		} else if err := writeFile(l.fs, name+extTmp, b, true); err != nil {
+			return err
+		} else if err := l.fs.Rename(name+extTmp, name); err != nil {
 			return err
 		}
 		x.persisted[i] = n

@@ -24,11 +24,14 @@ type Options struct {
 	Config    Config
 	// Clean says that the broker was shut down cleanly. Without it Open also checks the last batches of a log that has
 	// not grown since its last flush. What was written after the last flush is always checked.
-	Clean   bool
-	Logger  *slog.Logger
-	Files   *FileCache  // shared bound on open segment files; nil: no bound
-	OnError func(error) // called once when the log goes offline
-	OnRoll  func()      // called after a segment was closed, without locks: call FlushRolled soon, elsewhere
+	Clean bool
+	// DeferSync says that the caller makes what Open recovered durable (vfs.FSSyncer, once for all logs of a disk) before it
+	// serves anything or appends. Without it Open syncs file by file, which costs some milliseconds a log.
+	DeferSync bool
+	Logger    *slog.Logger
+	Files     *FileCache  // shared bound on open segment files; nil: no bound
+	OnError   func(error) // called once when the log goes offline
+	OnRoll    func()      // called after a segment was closed, without locks: call FlushRolled soon, elsewhere
 }
 
 // Log is one partition's local log. Append, Truncate*, Retain, StartAt have one caller at a time; all else is concurrent.

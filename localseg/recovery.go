@@ -104,7 +104,7 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 			}
 			segs = l.segments()
 		}
-		if err := l.finishScan(s, at, end); err != nil {
+		if err := l.finishScan(s, pos, at, end); err != nil {
 			return err
 		}
 		next = end
@@ -112,6 +112,9 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 	l.leo.Store(next)
 	if err := l.removeSnapshotsAbove(next); err != nil {
 		return err
+	}
+	if l.o.DeferSync {
+		return nil
 	}
 	return errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(path.Dir(l.dir)))
 }
@@ -178,10 +181,13 @@ func (l *Log) indexesBelow(s *segment, h *handle, pos, next int64) (*indexes, er
 		}
 	}
 	x, err := l.readIndexes(s, pos, next)
-	if err != nil {
-		return l.rebuild(s, h, pos)
+	if err == nil {
+		return x, nil
 	}
-	return x, nil
+	if x, err = l.rebuild(s, h, pos); err != nil {
+		return nil, err
+	}
+	return x, l.rewriteIndexes(s, x, true)
 }
 
 // clipIndex cuts entries at or above a position from an index file, so that the rest can be judged as a whole.
@@ -197,11 +203,12 @@ func (l *Log) clipIndex(s *segment, ext string, pos, next int64) error {
 	if keep == len(b) {
 		return nil
 	}
-	return writeFile(l.fs, s.name(ext), b[:keep], false)
+	return cutFile(l.fs, s.name(ext), int64(keep), false)
 }
 
-// finishScan cuts the segment at a byte, makes it durable and writes its indexes.
-func (l *Log) finishScan(s *segment, at, end int64) error {
+// finishScan cuts the segment at byte at, makes it durable and writes its indexes: anew if all of it was checked, else
+// behind those of what lies below byte from.
+func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	h, err := l.files.acquire(l.fs, s)
 	if err != nil {
 		return err
@@ -212,8 +219,10 @@ func (l *Log) finishScan(s *segment, at, end int64) error {
 			return err
 		}
 	}
-	if err := h.f.Sync(); err != nil {
-		return err
+	if !l.o.DeferSync {
+		if err := h.f.Sync(); err != nil {
+			return err
+		}
 	}
 	s.setBounds(at, end)
 	x := s.ix.Load()
@@ -223,7 +232,12 @@ func (l *Log) finishScan(s *segment, at, end int64) error {
 	if at > 0 && len(x.appends) == 0 { // it was not written yet, see write
 		x.addAppend(max(s.mtimeMs, l.lastAppendMs, l.cp.lastAppendMs, 1), 0, true)
 	}
-	if err := l.rewriteIndexes(s, x); err != nil {
+	if from == 0 {
+		if err := l.rewriteIndexes(s, x, false); err != nil {
+			return err
+		}
+	}
+	if err := l.persistAll(s, x); err != nil {
 		return err
 	}
 	if _, last := x.appendBounds(); last > l.lastAppendMs {

@@ -107,9 +107,13 @@ func (l *Log) reindex(s *segment, h *handle, x *indexes, pos, end int64) error {
 		return err
 	}
 	n.addTime()
-	if err := l.rewriteIndexes(s, n); err != nil {
+	if err := l.rewriteIndexes(s, n, true); err != nil {
 		return err
 	}
+	if err := cutFile(l.fs, s.name(extAppendTime), int64(len(n.appends))*appendEntrySize, true); err != nil {
+		return err
+	}
+	n.persisted[2] = min(len(n.appends), x.persisted[2])
 	s.ix.Store(n)
 	s.sum.Store(nil)
 	s.noTxns.Store(len(n.aborted) == 0)

@@ -269,19 +269,19 @@ func (p *probe) ifMatch(ctx context.Context) error {
 
 // clean removes what this probe wrote, also after ctx has ended, and what crashed ones left long ago.
 func (p *probe) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFirst)
-	defer cancel()
-	if p.info.Date.IsZero() && !p.f.ConditionalCreate {
-		_ = p.b.Delete(ctx, p.keys...) // nothing worked: what the first try may have left is all there can be
-		return nil
+	limit := probeFirst
+	if p.info.Key == "" {
+		limit = time.Second // nothing worked, and the error is not to wait for a store that is not there
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
 	if err := p.b.Delete(ctx, p.keys...); err != nil {
 		return err
 	}
 	var old []string
 	for info, err := range p.b.List(ctx, probeRoot, "") {
 		if err != nil {
-			return nil // said already, if it matters
+			return nil // run has listed too, and has said what is wrong with listings
 		}
 		if !info.Modified.IsZero() && info.Date.Sub(info.Modified) > leftoverAge && len(old) < 1000 {
 			old = append(old, info.Key)

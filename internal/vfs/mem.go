@@ -255,6 +255,22 @@ func (m *Mem) SyncDir(name string) error {
 	return nil
 }
 
+// SyncFS makes everything durable.
+func (m *Mem) SyncFS(dir string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.faults.step("syncfs", dir); err != nil {
+		return &fs.PathError{Op: "syncfs", Path: dir, Err: err}
+	}
+	m.faults.record("syncfs", dir, 0)
+	for _, n := range m.live {
+		n.synced, n.clean = slices.Clone(n.data), true
+	}
+	m.durable = maps.Clone(m.live)
+	m.journal = map[string][]entryOp{}
+	return nil
+}
+
 type memInfo struct {
 	name string
 	size int64

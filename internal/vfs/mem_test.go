@@ -204,3 +204,22 @@ func TestTrace(t *testing.T) {
 		t.Fatalf("trace = %q", got)
 	}
 }
+
+func TestSyncFSMakesAllDurable(t *testing.T) {
+	for seed := range uint64(20) {
+		m := NewMem()
+		m.MkdirAll("/d", 0o755)
+		create(t, m, "/d/x", []byte("hello"))
+		var _ FSSyncer = OS{}
+		if err := m.SyncFS("/"); err != nil {
+			t.Fatal(err)
+		}
+		m.Crash(seed)
+		if got := string(content(t, m, "/d/x")); got != "hello" {
+			t.Fatalf("seed %d: %q", seed, got)
+		}
+	}
+	if err := (OS{}).SyncFS(t.TempDir()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		t.Fatal(err)
+	}
+}

@@ -23,6 +23,12 @@ type FS interface {
 	SyncDir(name string) error
 }
 
+// FSSyncer is what OS and Mem can do beside FS: make all that was written to the file system of dir durable, in one call.
+// errors.ErrUnsupported where the system cannot.
+type FSSyncer interface {
+	SyncFS(dir string) error
+}
+
 // File is an open file. ReadAt may run concurrently with everything; writes have one caller at a time.
 type File interface {
 	io.ReaderAt

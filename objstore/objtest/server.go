@@ -101,8 +101,9 @@ func start(ctx context.Context, bin, dir string) (*Server, error) {
 		Endpoint: "http://" + addr, AccessKey: "varvetest", SecretKey: "varvetestsecret", Bucket: "varve-test",
 		dir: dir, log: &logTail{}, ended: make(chan struct{}),
 	}
-	// The shell ends the server when its standard input is closed, by Stop or by the death of this process.
-	s.cmd = exec.Command("/bin/sh", "-c", `"$@" & p=$!; trap 'kill $p' TERM; read _; kill $p; wait $p`, "sh",
+	// The shell ends the server when its standard input is closed, by Stop or by the death of this process. A gentle
+	// signal would have the server wait for idle connections.
+	s.cmd = exec.Command("/bin/sh", "-c", `"$@" & p=$!; read _; kill -9 $p; wait $p`, "sh",
 		bin, "-p", addr, "-q", "--keep-alive", "posix", dir)
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log

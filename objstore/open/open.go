@@ -37,9 +37,10 @@ type Options struct {
 	Client string // aws or minio, for an s3 URL that does not say; default aws
 	CAFile string // for an s3 URL that does not say; default the system's authorities
 
-	Budget     budget.Options
-	Retry      retry.Options
-	Registerer prometheus.Registerer // default: no metrics
+	Budget budget.Options
+	Retry  retry.Options
+	// Registerer takes the metrics of one bucket; wrap it with a label for each where there are several. Default: no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Open returns the bucket with its decorators: repetition over a budget over metrics, so that metrics see each request

@@ -37,7 +37,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	a.Status, a.Header = resp.StatusCode, resp.Header
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		a.Date, a.Skew = date, date.Sub(time.Now())
+		a.Date, a.Skew = date, time.Until(date)
 	}
 	return resp, nil
 }

@@ -88,7 +88,7 @@ func (b *Bucket) call(ctx context.Context, op, key string, cond objstore.Cond, f
 			}
 			continue
 		}
-		class, hint := classify(ctx, fail, answer, cond)
+		hint, class := classify(ctx, fail, answer, cond)
 		return *answer, &Error{Op: op, Key: key, Store: b.store, Class: class, Hint: hint, Failure: fail}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/smithy-go/logging"
 
 	"github.com/varvelog/varve/objstore"
@@ -108,6 +109,8 @@ func Load(ctx context.Context, c Config) (*Loaded, error) {
 	// provider of the chain gets this client too: one trust store for all calls.
 	opts := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(transport),
+		// The container provider alone has a client of its own. This one shares its pool, and so AWS_CA_BUNDLE.
+		config.WithEndpointCredentialOptions(func(o *endpointcreds.Options) { o.HTTPClient = transport }),
 		config.WithLogger(logging.Nop{}),
 	}
 	if c.Region != "" {

@@ -42,29 +42,29 @@ var hints = map[string]string{
 }
 
 // classify names the class of a failure once and for all.
-func classify(ctx context.Context, f Failure, a *Answer, cond objstore.Cond) (class error, hint string) {
+func classify(ctx context.Context, f Failure, a *Answer, cond objstore.Cond) (hint string, class error) {
 	switch {
 	case ctx.Err() != nil:
-		return errors.Join(objstore.ErrUnavailable, ctx.Err()), ""
+		return "", errors.Join(objstore.ErrUnavailable, ctx.Err())
 	case errors.Is(f.Err, objstore.ErrDenied), errors.Is(f.Err, objstore.ErrUnavailable):
-		return nil, "" // credentials, classified already
+		return "", nil // credentials, classified already
 	case f.skewed(a):
-		return objstore.ErrUnavailable, fmt.Sprintf("this machine's clock and the store's differ by %s: set the clock", a.Skew.Abs().Round(time.Second))
+		return fmt.Sprintf("this machine's clock and the store's differ by %s: set the clock", a.Skew.Abs().Round(time.Second)), objstore.ErrUnavailable
 	case f.expired():
-		return objstore.ErrUnavailable, "the credentials have expired"
+		return "the credentials have expired", objstore.ErrUnavailable
 	case hints[f.Code] != "":
-		return nil, hints[f.Code]
+		return hints[f.Code], nil
 	case f.Status == 0 && f.Code == "":
 		return noAnswer(f.Err)
 	}
-	return byCode(f, cond), ""
+	return "", byCode(f, cond)
 }
 
-func noAnswer(err error) (class error, hint string) {
+func noAnswer(err error) (hint string, class error) {
 	if untrusted(err) {
-		return nil, "give the authority's certificate by ca_file= or AWS_CA_BUNDLE"
+		return "give the authority's certificate by ca_file= or AWS_CA_BUNDLE", nil
 	}
-	return objstore.ErrUnavailable, ""
+	return "", objstore.ErrUnavailable
 }
 
 func untrusted(err error) bool {
