@@ -1,16 +1,13 @@
 package tier
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/objstore"
 )
 
@@ -18,8 +15,12 @@ import (
 type LeaseOptions struct {
 	Cluster string        // who reads; for people
 	TTL     time.Duration // default 10 min
-	// Reread is called after each new lease, before it counts as live: the source's manifests are read again, because what
-	// was listed under another lease may be gone (PROTOCOLS 2.5). Nil: the caller has not read anything yet.
+	// Change is how long one id is kept: the owner's collector waits for the ids that it has seen, so a reader that never
+	// changed its id would keep everything for ever. Default 6 TTL.
+	Change time.Duration
+	// Reread is called after each new lease, before it counts: the source's manifests are read again, because what was
+	// listed under another lease may be gone (PROTOCOLS 2.5). Leases are renewed meanwhile. Nil: nothing is kept from
+	// reading to reading.
 	Reread func(context.Context) error
 	Rand   func() uint64
 	Logger *slog.Logger
@@ -32,22 +33,14 @@ type Lease struct {
 	bucket objstore.Bucket
 	o      LeaseOptions
 
-	// owned by Acquire and Run, of which one runs at a time
-	id      string
-	etag    string
-	sent    []byte // body of the newest renewal
-	renewal int64
-
-	mu     sync.Mutex
-	live   bool      // guarded by mu
-	expiry time.Time // guarded by mu; by the store's clock
-	date   time.Time // guarded by mu; the store's clock, of an answer ...
-	asked  time.Time // guarded by mu; ... to a request sent at this time of ours
+	mu  sync.Mutex
+	cur *held // guarded by mu; what data is served under, nil: none
 }
 
 // NewLease takes no lease yet.
 func NewLease(b objstore.Bucket, o LeaseOptions) *Lease {
 	o.TTL = orDuration(o.TTL, 10*time.Minute)
+	o.Change = orDuration(o.Change, 6*o.TTL)
 	if o.Rand == nil {
 		o.Rand = rand.Uint64
 	}
@@ -57,60 +50,103 @@ func NewLease(b objstore.Bucket, o LeaseOptions) *Lease {
 	return &Lease{bucket: b, o: o}
 }
 
-// Live reports whether data may be served. The store's clock is reckoned from its last answer, never too early: as if
-// that answer had been made when the request was sent and its Date, whole seconds, had just begun to age.
+// Live reports whether data may be served.
 func (l *Lease) Live() bool {
+	h := l.current()
+	return h != nil && h.live()
+}
+
+func (l *Lease) current() *held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.live && l.reckon(time.Now()).Before(l.expiry)
+	return l.cur
 }
 
-func (l *Lease) reckon(now time.Time) time.Time {
-	d := now.Sub(l.asked)
-	return l.date.Add(d + d/50 + time.Second)
-}
-
-// Acquire creates a lease under a new id and calls Reread. Call it before anything of the archive is listed.
-func (l *Lease) Acquire(ctx context.Context) error {
-	l.drop()
-	l.id = fmt.Sprintf("%016x%016x", l.o.Rand(), l.o.Rand())
-	l.renewal, l.etag = 0, ""
-	if err := l.put(ctx, objstore.Cond{IfNoneMatch: true}); err != nil {
-		return fmt.Errorf("take lease: %w", err) // the next try has another id
-	}
-	if l.o.Reread != nil {
-		if err := l.o.Reread(ctx); err != nil {
-			return fmt.Errorf("read the archive under lease %s: %w", l.id, err)
-		}
-	}
+func (l *Lease) use(h *held) (old *held) {
 	l.mu.Lock()
-	l.live = true
-	l.mu.Unlock()
-	if !l.Live() {
-		return fmt.Errorf("lease %s: %w", l.id, ErrLeaseLapsed)
+	defer l.mu.Unlock()
+	old, l.cur = l.cur, h
+	return old
+}
+
+// Acquire takes a lease under a new id and calls Reread. Call it before anything of the archive is listed, and not while
+// Run runs. Without Run the lease lives for one TTL; Release gives it back.
+func (l *Lease) Acquire(ctx context.Context) error {
+	l.use(nil)
+	h, err := l.take(ctx, nil)
+	if err != nil {
+		return err
 	}
+	l.use(h)
 	return nil
 }
 
-// Run keeps a lease until ctx ends: takes one if there is none, renews it, takes a new one after a lapse. When it returns
-// the lease is given back.
-func (l *Lease) Run(ctx context.Context) error {
-	defer l.release(context.WithoutCancel(ctx))
-	pause := time.Duration(0)
+// take creates a lease and reads the archive under it; keep, if not nil, is renewed meanwhile.
+func (l *Lease) take(ctx context.Context, keep *held) (*held, error) {
+	h := newHeld(l.bucket, fmt.Sprintf("%016x%016x", l.o.Rand(), l.o.Rand()), l.o.Cluster, l.o.TTL)
+	if err := h.create(ctx); err != nil {
+		return nil, fmt.Errorf("take lease: %w", err) // the next try has another id
+	}
+	if l.o.Reread == nil {
+		return h, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	read := make(chan error, 1)
+	go func() { read <- l.o.Reread(ctx) }()
+	tick := time.NewTicker(l.o.TTL / 3)
+	defer tick.Stop()
 	for {
+		select {
+		case err := <-read:
+			if err == nil && !h.live() {
+				err = ErrLeaseLapsed
+			}
+			if err != nil {
+				l.giveBack(ctx, h)
+				return nil, fmt.Errorf("read the archive under lease %s: %w", h.id, err)
+			}
+			return h, nil
+		case <-tick.C:
+			for _, each := range []*held{h, keep} {
+				if each == nil {
+					continue
+				}
+				if err := each.renew(ctx); err != nil {
+					l.o.Logger.Warn("lease", "err", err)
+				}
+			}
+			if !h.live() {
+				cancel() // what is being read counts for nothing
+			}
+		}
+	}
+}
+
+// Run keeps a lease until ctx ends: takes one if there is none, renews it, takes another one in time or after a lapse. When
+// it returns the lease is given back.
+func (l *Lease) Run(ctx context.Context) error {
+	defer l.Release(context.WithoutCancel(ctx))
+	taken := time.Now()
+	for pause := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause):
 		}
 		var err error
-		if l.Live() {
-			err = l.renew(ctx)
-		} else {
-			if l.lapsed() {
-				l.o.Logger.Warn("lease lapsed, taking a new one", "lease", l.id)
+		cur := l.current()
+		switch {
+		case cur == nil || !cur.live():
+			if cur != nil {
+				l.o.Logger.Warn("lease lapsed, taking a new one", "lease", cur.id)
 			}
-			err = l.Acquire(ctx)
+			l.use(nil)
+			err, taken = l.change(ctx, nil), time.Now()
+		case time.Since(taken) >= l.o.Change:
+			err, taken = l.change(ctx, cur), time.Now()
+		default:
+			err = cur.renew(ctx)
 		}
 		pause = l.o.TTL / 3
 		if err != nil && ctx.Err() == nil {
@@ -120,104 +156,30 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
-func (l *Lease) lapsed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.live
-}
-
-func (l *Lease) drop() {
-	l.mu.Lock()
-	l.live, l.expiry = false, time.Time{}
-	l.mu.Unlock()
-}
-
-// release deletes the lease, so that the source's collector need not wait for its expiry.
-func (l *Lease) release(ctx context.Context) {
-	l.drop()
-	if l.id == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := l.bucket.Delete(ctx, manifest.LeaseKey(l.id)); err != nil {
-		l.o.Logger.Warn("give lease back", "lease", l.id, "err", err)
-	}
-}
-
-// renew writes the lease again over the object that is known to be there. Where an earlier renewal had no answer it is
-// looked up first.
-func (l *Lease) renew(ctx context.Context) error {
-	l.renewal++
-	err := l.put(ctx, objstore.Cond{IfMatch: l.etag})
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, objstore.ErrPrecondition) && !errors.Is(err, objstore.ErrNotFound) {
-		// It may have landed. If so the next try meets another ETag and looks.
-		return fmt.Errorf("renew lease %s: %w", l.id, err)
-	}
-	return l.look(ctx)
-}
-
-func (l *Lease) put(ctx context.Context, cond objstore.Cond) error {
-	body, err := manifest.Lease{ID: l.id, Cluster: l.o.Cluster, TTLMs: l.o.TTL.Milliseconds(), Renewal: l.renewal}.Encode()
+// change goes over to a new lease; the old one is given back once the archive has been read under the new one.
+func (l *Lease) change(ctx context.Context, old *held) error {
+	h, err := l.take(ctx, old)
 	if err != nil {
 		return err
 	}
-	l.sent = body
-	asked := time.Now()
-	info, err := l.bucket.Put(ctx, manifest.LeaseKey(l.id), objstore.BytesBody(body), cond)
-	if err != nil {
-		return err
+	l.use(h)
+	if old != nil {
+		l.giveBack(ctx, old)
 	}
-	l.etag = info.ETag
-	if info.Modified.IsZero() || info.Date.IsZero() {
-		return l.look(ctx) // most stores tell neither in the answer to a PUT
-	}
-	return l.landed(info, asked)
-}
-
-// look finds out whether the object is ours, and when it was written.
-func (l *Lease) look(ctx context.Context) error {
-	key := manifest.LeaseKey(l.id)
-	b, _, err := objstore.ReadAll(ctx, l.bucket, key, smallMax)
-	asked := time.Now()
-	var info objstore.Info
-	if err == nil {
-		info, err = l.bucket.Head(ctx, key)
-	}
-	if errors.Is(err, objstore.ErrNotFound) {
-		l.drop()
-		return fmt.Errorf("lease %s is gone: %w", l.id, ErrLeaseLapsed)
-	}
-	if err != nil {
-		return fmt.Errorf("look at lease %s: %w", l.id, err)
-	}
-	if got, err := manifest.DecodeLease(b); err != nil || got.ID != l.id {
-		l.drop()
-		return fmt.Errorf("lease %s was overwritten: %w", l.id, ErrLeaseLapsed)
-	}
-	l.etag = info.ETag
-	if info.Date.IsZero() || info.Modified.IsZero() {
-		return errNoDate
-	}
-	// Another of our renewals may have landed than the last one sent: each extends from when it was written.
-	if !bytes.Equal(b, l.sent) {
-		l.o.Logger.Debug("an earlier renewal landed", "lease", l.id)
-	}
-	return l.landed(info, asked)
-}
-
-// landed takes a renewal into account: it counts only if it was written before the old expiry.
-func (l *Lease) landed(info objstore.Info, asked time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.expiry.IsZero() && !info.Modified.Before(l.expiry) {
-		l.live = false
-		return fmt.Errorf("lease %s: renewed too late: %w", l.id, ErrLeaseLapsed)
-	}
-	l.expiry = info.Modified.Add(l.o.TTL)
-	l.date, l.asked = info.Date, asked
 	return nil
+}
+
+// Release gives the lease back, so that the source's collector need not wait for its expiry.
+func (l *Lease) Release(ctx context.Context) {
+	if old := l.use(nil); old != nil {
+		l.giveBack(ctx, old)
+	}
+}
+
+func (l *Lease) giveBack(ctx context.Context, h *held) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := h.remove(ctx); err != nil {
+		l.o.Logger.Warn("give lease back", "lease", h.id, "err", err)
+	}
 }
