@@ -1,13 +1,10 @@
 package group
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand"
-	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,108 +12,6 @@ import (
 
 	"github.com/varvelog/varve/manifest"
 )
-
-// memLogs is the partitions of __consumer_offsets in memory; they outlive coordinators.
-type memLogs struct {
-	mu   sync.Mutex
-	logs map[int32]*memLog
-}
-
-func newMemLogs() *memLogs { return &memLogs{logs: map[int32]*memLog{}} }
-
-func (m *memLogs) log(p int32) *memLog {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := m.logs[p]
-	if l == nil {
-		l = &memLog{moved: make(chan struct{})}
-		m.logs[p] = l
-	}
-	return l
-}
-
-func (m *memLogs) Open(_ context.Context, p, _ int32) (Log, error) {
-	l := m.log(p)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l, l.openErr
-}
-
-// memLog is one of them. With lag set, the high watermark moves only by commit.
-type memLog struct {
-	mu      sync.Mutex
-	entries []Entry
-	hw      int64
-	lag     bool
-	moved   chan struct{} // closed when hw or failing changes
-	openErr error
-	append  error
-	wait    error
-	appends int
-}
-
-func (l *memLog) Bounds() (int64, int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return 0, int64(len(l.entries))
-}
-
-func (l *memLog) Read(_ context.Context, off int64, f func(Entry)) (int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for n := 0; off < l.hw && n < 3; n++ {
-		f(l.entries[off])
-		off++
-	}
-	return off, nil
-}
-
-func (l *memLog) Append(_ int64, rs []Record) (int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.append != nil {
-		return 0, l.append
-	}
-	l.appends++
-	base := int64(len(l.entries))
-	for i, r := range rs {
-		l.entries = append(l.entries, Entry{Offset: base + int64(i), Producer: -1, Record: Record{bytes.Clone(r.Key), bytes.Clone(r.Value)}})
-	}
-	if !l.lag {
-		l.hw = int64(len(l.entries))
-	}
-	return base, nil
-}
-
-func (l *memLog) WaitCommitted(ctx context.Context, off int64) error {
-	for {
-		l.mu.Lock()
-		hw, err, moved := l.hw, l.wait, l.moved
-		l.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		if hw > off {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// change sets something and wakes who waits.
-func (l *memLog) change(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f()
-	close(l.moved)
-	l.moved = make(chan struct{})
-}
-
-func (l *memLog) commit() { l.change(func() { l.hw = int64(len(l.entries)) }) }
 
 // inBubble runs f with a coordinator that runs, and ends it.
 func inBubble(t *testing.T, logs *memLogs, o Options, f func(t *testing.T, c *Coordinator)) {
@@ -574,66 +469,4 @@ func TestAfterRunNothingIsServed(t *testing.T) {
 			t.Errorf("describe: %v", err)
 		}
 	})
-}
-
-// TestReplayGivesTheSameState drives a core with random requests and compares it, whenever nothing is on its way, with one that was
-// made from its log.
-func TestReplayGivesTheSameState(t *testing.T) {
-	for seed := range int64(30) {
-		rnd := rand.New(rand.NewSource(seed))
-		w := newWorld(t)
-		w.conf.InitialDelayMs, w.conf.RetentionMs = -1, 50_000
-		w.core = NewCore(w.conf)
-		members := []string{""}
-		for step := range 300 {
-			g := fmt.Sprintf("g%d", rnd.Intn(3))
-			m := members[rnd.Intn(len(members))]
-			gen := rnd.Intn(4) + 1
-			if d, ok := w.core.Describe(g); ok {
-				gen = int(d.Generation)
-				if len(d.Members) > 0 {
-					m = d.Members[rnd.Intn(len(d.Members))].ID
-				}
-			}
-			w.run([]string{
-				"join " + g + " as=a v=3", "join " + g + " as=s static=s" + fmt.Sprint(rnd.Intn(2)), "join " + g + " " + m,
-				fmt.Sprintf("sync %s %s gen=%d give=%s:X", g, m, gen, m), fmt.Sprintf("sync %s %s gen=%d give=%s:Y", g, m, gen, m),
-				fmt.Sprintf("beat %s %s gen=%d", g, m, gen), "leave " + g + " " + m,
-				fmt.Sprintf("commit %s gen=-1 t/%d=%d id=%d", g, rnd.Intn(3), step, rnd.Intn(3)),
-				fmt.Sprintf("commit %s %s gen=%d u/%d=%d", g, m, gen, rnd.Intn(3), step),
-				"expire", "drop-topic t id=" + fmt.Sprint(rnd.Intn(3)), "delete-groups " + g, "delete-offsets " + g + " t/1 u/1",
-				"hold", "commit-log", "fail-log", "wait " + fmt.Sprint(rnd.Intn(8000)),
-			}[rnd.Intn(17)])
-			if len(w.held) == 0 && len(w.core.again) == 0 { // nor hidden by a deletion that the log refused
-				sameState(t, seed, step, w)
-			}
-		}
-	}
-}
-
-func sameState(t *testing.T, seed int64, step int, w *world) {
-	t.Helper()
-	again := replayed(t, w.conf, w.log)
-	again.Loaded(w.now, nil)
-	for _, g := range []string{"g0", "g1", "g2"} {
-		want, got := offsetsOf(w.core, g), offsetsOf(again, g)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d, step %d: offsets of %s after a reload are %v, want %v", seed, step, g, got, want)
-		}
-		d, ok := w.core.Describe(g)
-		if !ok || d.State != Stable && d.State != Empty || d.ProtocolType == "" {
-			continue
-		}
-		if d2, _ := again.Describe(g); d.State == Stable && fmt.Sprint(d) != fmt.Sprint(d2) {
-			t.Fatalf("seed %d, step %d: %s after a reload is\n%+v, want\n%+v", seed, step, g, d2, d)
-		}
-	}
-}
-
-func offsetsOf(c *Core, g string) map[topicPartition]int64 {
-	m := map[topicPartition]int64{}
-	for _, f := range c.Fetch(g, nil, false) {
-		m[topicPartition{f.Topic, f.Partition}] = f.Offset.Offset
-	}
-	return m
 }
