@@ -51,7 +51,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	n.foreign = newForeign(n)
 	ms := func(key string) time.Duration { return time.Duration(n.c.Int(key)) * time.Millisecond }
 	n.archive = tier.New(bucket, info, replica.Pointers{Store: n.store}, chunks, tier.Options{
-		Cluster: img.Cluster, Incarnation: inc, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
+		Cluster: img.Cluster, Incarnation: inc, Broker: n.id, Complete: (&completeness{n: n}).archived, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
 		RestoreWindow: ms("archive.restore.window.ms"), SweepInterval: ms("archive.sweep.interval.ms"),
 		Foreign: n.foreign.bucket, Lease: n.foreign.lease, Logger: n.log, Registerer: n.reg,
 	})
@@ -145,7 +145,9 @@ func (f *foreign) follow(ctx context.Context) {
 			continue
 		}
 		ttl := time.Duration(at.TTLMs) * time.Millisecond
-		a := &attached{bucket: b, lease: tier.NewLease(b, tier.LeaseOptions{Cluster: img.Cluster, TTL: ttl, Logger: f.n.log})}
+		lo := f.keepLease(at)
+		lo.Cluster, lo.TTL, lo.Logger = img.Cluster, ttl, f.n.log
+		a := &attached{bucket: b, lease: tier.NewLease(b, lo)}
 		f.mu.Lock()
 		f.open[id] = a
 		f.mu.Unlock()
