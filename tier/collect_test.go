@@ -137,20 +137,19 @@ func TestPinBlocksTheDoom(t *testing.T) {
 
 func TestPinThatComesBetweenDecisionAndCommitWins(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
-		n := w.dying()
+		w.dying()
 		// The manifest that dooms is written when the pin comes: the guard refuses the transaction.
-		w.fault.SetRules(fault.Rule{Op: fault.Put, Prefix: manifest.ManifestPrefix(partA), Effect: fault.Slow, Latency: time.Second})
-		for n.p.Manifest(); ; time.Sleep(100 * time.Millisecond) {
-			synctest.Wait()
-			if w.fault.Calls(fault.Put) > 0 && n.p.w.pending != nil && n.p.w.pending.doing == "doom" {
-				break
-			}
+		late := false
+		w.ptrs.mu.Lock()
+		w.ptrs.before = func() {
+			late = true
+			w.ptrs.change(partA, func(p *Pointer) { p.Pins = []Pin{{ID: "fork-1"}} })
 		}
-		w.ptrs.change(partA, func(p *Pointer) { p.Pins = []Pin{{ID: "fork-1"}} })
+		w.ptrs.mu.Unlock()
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		m := w.check()
-		if count(m, manifest.Doomed) != 0 || count(m, manifest.Dead) != 1 || w.segments() != 2 {
+		if !late || count(m, manifest.Doomed) != 0 || count(m, manifest.Dead) != 1 || w.segments() != 2 {
 			t.Fatalf("dead %v, doomed %v, %d objects", entriesOf(m, manifest.Dead), entriesOf(m, manifest.Doomed), w.segments())
 		}
 	})

@@ -47,6 +47,9 @@ func (p *Partition) commit(ctx context.Context, doing string, b build, done func
 	return fmt.Errorf("%s: the next %d manifest numbers are taken: %w", doing, numbersTried, errOthersBytes)
 }
 
+// errNothingDoomed: what has been dead long enough is a piece of an object that another entry still needs.
+var errNothingDoomed = errors.New("nothing to doom")
+
 // numbersTried is how many numbers left behind by a former process of this epoch one step passes over.
 const numbersTried = 16
 
@@ -64,6 +67,9 @@ func (p *Partition) prepare(ctx context.Context, v *view, e manifest.Edit) (*pen
 	change, err := p.a.objects.apply(ctx, v.man, e)
 	if err != nil {
 		return nil, err
+	}
+	if e.DoomBefore > 0 && change.Doomed == 0 {
+		return nil, errNothingDoomed
 	}
 	p.w.lastN = n
 	return &pending{change: change, key: change.Manifest.Key(), body: change.Manifest.Encode(), old: v.ptr}, nil

@@ -3,6 +3,7 @@ package tier
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,7 +112,13 @@ func TestRandomHistories(t *testing.T) {
 }
 
 func randomHistory(t *testing.T, w *world, r *rand.Rand) {
-	w.opts.Rand = r.Uint64
+	var mu sync.Mutex
+	keys := rand.New(rand.NewPCG(r.Uint64(), 1))
+	w.opts.Rand = func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return keys.Uint64()
+	}
 	config := TopicConfig{RestoreWindowMs: hour, RetentionMs: []int64{-1, hour, 20 * 60_000}[r.IntN(3)]}
 	n := w.lead(config)
 	through := int64(0)

@@ -38,7 +38,7 @@ type Options struct {
 	// Lease is the lease under which that archive is read, nil where it needs none (a source that nobody collects).
 	Lease func(archive string) *Lease
 
-	Rand       func() uint64 // object key suffixes and jitter; default math/rand/v2
+	Rand       func() uint64 // object key suffixes and jitter, called concurrently; default math/rand/v2
 	Logger     *slog.Logger  // default: discards
 	Registerer prometheus.Registerer
 }

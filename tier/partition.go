@@ -273,9 +273,9 @@ func (p *Partition) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	switch {
 	case p.ended != nil:
-		p.mu.Unlock()
+		defer p.mu.Unlock()
 		return p.ended
-	case p.Through() >= target && p.view.Load().man.Through >= target:
+	case p.Through() >= target || p.config.CopyDisabled:
 		p.mu.Unlock()
 		return nil
 	}

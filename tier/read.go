@@ -170,7 +170,7 @@ func (o *objects) readChunk(ctx context.Context, d *Data, e *manifest.Entry, f *
 // cutChunk takes what is wanted of a chunk, without looking at its batches where all of them are.
 func cutChunk(f *manifest.Footer, i int, b []byte, from, end int64, size int, atLeastOne bool) (taken, error) {
 	last := i == len(f.Chunks)-1
-	if from <= f.Chunks[i].First && !last && f.Chunks[i+1].First <= end && len(b) <= size {
+	if from <= f.Chunks[i].First && !last && f.Chunks[i+1].First <= end && len(b) <= size && len(b) >= record.HeaderSize {
 		return taken{whole: b, next: f.Chunks[i+1].First}, nil
 	}
 	b, err := skipTo(b[indexed(f, i, from):], from)

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -197,13 +198,18 @@ func (p *Partition) doom(ctx context.Context) error {
 		return err
 	}
 	window, grace := p.window(), min(p.window(), p.a.o.SupersededGrace)
-	return p.commit(ctx, "doom", func(ctx context.Context, m *manifest.Manifest) (manifest.Edit, bool, error) {
+	err = p.commit(ctx, "doom", func(ctx context.Context, m *manifest.Manifest) (manifest.Edit, bool, error) {
 		if len(p.view.Load().ptr.Pins) > 0 {
 			return manifest.Edit{}, false, nil
 		}
 		e := manifest.Edit{DoomBefore: now.Add(-window).UnixMilli(), SupersededBefore: now.Add(-grace).UnixMilli()}
 		return e, dueBefore(m, e), nil
 	}, nil)
+	if errors.Is(err, errNothingDoomed) {
+		p.w.doomAgain = time.Now().Add(time.Hour)
+		return nil
+	}
+	return err
 }
 
 // doomPause is how soon a doom that was refused by a pin, or had nothing to do, is looked at again.

@@ -17,6 +17,8 @@ type job interface {
 	due(now time.Time) (bool, time.Time)
 	// step does one unit of work. An error has been reported by the job; storeDown says that the store as a whole fails.
 	step(ctx context.Context) (storeDown bool)
+	// retire is called once, after the last due and step of a job that was stopped.
+	retire()
 }
 
 // slot is a job's place in the scheduler, guarded by scheduler.mu.
@@ -82,12 +84,20 @@ func (s *scheduler) urge(sl *slot) {
 // stop takes the job out for good and cancels its running step.
 func (s *scheduler) stop(sl *slot) {
 	s.mu.Lock()
+	if sl.stopped {
+		s.mu.Unlock()
+		return
+	}
 	sl.stopped = true
 	s.disarm(sl)
 	if sl.cancel != nil {
 		sl.cancel()
 	}
+	running := sl.state == slotRunning // then look or requeue will see it
 	s.mu.Unlock()
+	if !running {
+		sl.job.retire()
+	}
 }
 
 func (s *scheduler) ring() {
@@ -190,16 +200,17 @@ func (s *scheduler) look(sl *slot, now time.Time) bool {
 		return true
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sl.state = slotIdle
-	if sl.stopped {
-		return false
-	}
-	if sl.again {
+	stopped := sl.stopped
+	if !stopped && sl.again {
 		s.arm(sl, now.Add(coalesce))
 	}
-	if !at.IsZero() {
+	if !stopped && !at.IsZero() {
 		s.arm(sl, at)
+	}
+	s.mu.Unlock()
+	if stopped {
+		sl.job.retire()
 	}
 	return false
 }
@@ -207,14 +218,17 @@ func (s *scheduler) look(sl *slot, now time.Time) bool {
 // requeue puts a job whose step has ended at the end of the line: whether there is more to do, its next look tells.
 func (s *scheduler) requeue(sl *slot) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sl.cancel = nil
 	sl.state = slotIdle
-	if sl.stopped {
-		return
+	stopped := sl.stopped
+	if !stopped {
+		sl.state = slotQueued
+		s.queue = append(s.queue, sl)
 	}
-	sl.state = slotQueued
-	s.queue = append(s.queue, sl)
+	s.mu.Unlock()
+	if stopped {
+		sl.job.retire()
+	}
 }
 
 func (s *scheduler) pause(now time.Time, free int) time.Duration {

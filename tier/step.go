@@ -111,6 +111,9 @@ func (p *Partition) step(ctx context.Context) (storeDown bool) {
 	return objstore.Retryable(err)
 }
 
+// retire implements job: the files that an unfinished upload holds are let go.
+func (p *Partition) retire() { p.w.dropUpload() }
+
 func (p *Partition) do(ctx context.Context, t task) error {
 	switch t {
 	case taskResume:

@@ -128,6 +128,9 @@ func (a *Archive) doomPartition(ctx context.Context, id manifest.PartitionID, do
 			}
 			err = a.commitDeleted(ctx, v, e)
 		}
+		if errors.Is(err, errNothingDoomed) {
+			return false, nil
+		}
 		if err != nil {
 			return false, err
 		}
@@ -198,6 +201,9 @@ func (a *Archive) commitDeleted(ctx context.Context, v *view, e manifest.Edit) (
 		e.N++
 		if c, err = a.objects.apply(ctx, v.man, e); err != nil {
 			return err
+		}
+		if e.DoomBefore > 0 && c.Doomed == 0 {
+			return errNothingDoomed
 		}
 		for _, g := range c.Groups {
 			if err = createOnce(ctx, a.bucket, g.Key, g.Body); err != nil {

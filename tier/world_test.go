@@ -37,6 +37,7 @@ type pointers struct {
 	failAt  int  // this call fails ...
 	lost    bool // ... after it was done
 	allFail bool
+	before  func() // called once, by the next Commit, before it looks at the record
 	commits []Pointer
 }
 
@@ -57,6 +58,13 @@ func (f *pointers) Load(_ context.Context, id manifest.PartitionID) (Pointer, er
 }
 
 func (f *pointers) Commit(_ context.Context, id manifest.PartitionID, old, next Pointer) (Pointer, error) {
+	f.mu.Lock()
+	before := f.before
+	f.before = nil
+	f.mu.Unlock()
+	if before != nil {
+		before()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fail := f.hit()
