@@ -28,7 +28,7 @@ func archiveCommand() *cobra.Command {
 			return usagef("varve archive takes a verb: info, ls or verify")
 		},
 	}
-	cmd.AddCommand(archiveInfo(), archiveList())
+	cmd.AddCommand(archiveInfo(), archiveList(), archiveVerify())
 	return cmd
 }
 
