@@ -55,9 +55,9 @@ func (s *Server) set(img *meta.Image, r configResource) map[string]string {
 	case r.topic != nil:
 		return r.topic.Configs
 	case r.cluster:
-		return img.Configs[clusterResource]
+		return img.Configs[meta.ClusterResource]
 	case r.kind == kmsg.ConfigResourceTypeBroker:
-		return img.Configs[brokerResource(s.Options.NodeID)]
+		return img.Configs[meta.BrokerResource(s.Options.NodeID)]
 	}
 	return nil
 }
@@ -83,9 +83,9 @@ func (s *Server) alter(ctx context.Context, r configResource, validateOnly bool,
 	case r.topic != nil:
 		return s.Store.AlterTopic(ctx, r.name, checked)
 	case r.cluster:
-		return s.Store.AlterConfigs(ctx, clusterResource, checked)
+		return s.Store.AlterConfigs(ctx, meta.ClusterResource, checked)
 	case r.kind == kmsg.ConfigResourceTypeBroker:
-		return s.Store.AlterConfigs(ctx, brokerResource(s.Options.NodeID), checked)
+		return s.Store.AlterConfigs(ctx, meta.BrokerResource(s.Options.NodeID), checked)
 	}
 	return refuse(kerr.InvalidRequest, "configurations of resource type %d are not kept here", r.kind)
 }

@@ -164,12 +164,8 @@ func (s *Server) config() *config.Broker { return s.Options.Config }
 
 // dynamic is the part of the configuration that the metadata store holds.
 func (s *Server) dynamic(img *meta.Image) config.Dynamic {
-	return config.Dynamic{Broker: img.Configs[brokerResource(s.Options.NodeID)], Cluster: img.Configs[clusterResource]}
+	return config.Dynamic{Broker: img.Configs[meta.BrokerResource(s.Options.NodeID)], Cluster: img.Configs[meta.ClusterResource]}
 }
-
-const clusterResource = "broker/"
-
-func brokerResource(id int32) string { return fmt.Sprintf("broker/%d", id) }
 
 // requestTimeout bounds a request's work by what the client says, within what the broker allows.
 func requestTimeout(millis int32) time.Duration {

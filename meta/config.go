@@ -72,3 +72,9 @@ func (s *Store) replace(ctx context.Context, what string, op Op) error {
 	s.settle(ctx, rev)
 	return nil
 }
+
+// ClusterResource is the resource of AlterConfigs and Image.Configs whose configs hold for all brokers.
+const ClusterResource = "broker/"
+
+// BrokerResource is the resource of one broker's configs.
+func BrokerResource(id int32) string { return fmt.Sprintf("%s%d", ClusterResource, id) }

@@ -125,6 +125,7 @@ type Topic struct {
 	CreatedMs  int64
 	Version    uint64 // rises with each change of name, configs, partition count; n of the topic's record in the bucket
 	Archived   uint64 // newest Version that is in the bucket
+	ChangedMs  int64  // when Version last rose
 	DeletedMs  int64  // 0 while it lives; deleted topics stay, outside Image.Topics, until collected
 	Partitions []*Partition
 }

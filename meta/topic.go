@@ -47,6 +47,7 @@ func (s *Store) DeleteTopic(ctx context.Context, name string) error {
 		}
 		rec.DeletedMs = max(time.Now().UnixMilli(), 1)
 		rec.Version++
+		rec.ChangedMs = time.Now().UnixMilli()
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{
 			{Key: s.keys.deleted(id), Value: encode(rec)},
 			{Key: guard.Key, Delete: true},
@@ -95,6 +96,7 @@ func (s *Store) undelete(ctx context.Context, id topicID) (int64, error) {
 		}
 		rec.DeletedMs = 0
 		rec.Version++
+		rec.ChangedMs = time.Now().UnixMilli()
 		ok, rev, err := s.commit(ctx, []Guard{guard, name}, []Op{
 			{Key: name.Key, Value: encode(rec)},
 			{Key: guard.Key, Delete: true},
@@ -199,6 +201,7 @@ func (s *Store) AlterTopic(ctx context.Context, topic string, edit func(map[stri
 		}
 		rec.Configs = next
 		rec.Version++
+		rec.ChangedMs = time.Now().UnixMilli()
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return fmt.Errorf("alter topic %q: %w", topic, err)

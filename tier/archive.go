@@ -22,11 +22,13 @@ type Archive struct {
 	gate     *gate
 	sched    *scheduler
 	ahead    chan aheadJob
+	marker   marker
 	m        *metrics
 
 	mu      sync.Mutex
 	led     map[*Partition]struct{}            // guarded by mu
 	deleted map[manifest.TopicID]*deletedTopic // guarded by mu
+	owed    map[manifest.PartitionID]owed      // guarded by mu
 }
 
 // New starts nothing; Run does. The bucket is the one that OpenArchive checked, with its id. The cache may be nil.
@@ -44,6 +46,8 @@ func New(b objstore.Bucket, id manifest.ArchiveInfo, p Pointers, c *cache.Cache,
 		ahead:   make(chan aheadJob, 64),
 		led:     make(map[*Partition]struct{}),
 		deleted: make(map[manifest.TopicID]*deletedTopic),
+		owed:    make(map[manifest.PartitionID]owed),
+		marker:  newMarker(),
 	}
 	a.m = newMetrics(o.Registerer, a.lagSeconds, a.pendingBytes, a.ledPartitions)
 	a.objects = newObjects(b, id.ID, c, &o, a.m)
@@ -51,12 +55,14 @@ func New(b objstore.Bucket, id manifest.ArchiveInfo, p Pointers, c *cache.Cache,
 	return a
 }
 
-// Run uploads, retains and collects until ctx ends.
+// Run uploads, retains and collects until ctx ends. What is to be archived before that is flushed before; Run's last deed
+// is to write the broker's mark.
 func (a *Archive) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range aheadWorkers {
 		wg.Go(func() { a.runAhead(ctx) })
 	}
+	wg.Go(func() { a.runMarks(ctx) })
 	a.sched.run(ctx)
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -68,6 +74,7 @@ func (a *Archive) Run(ctx context.Context) error {
 func (a *Archive) register(p *Partition) {
 	a.mu.Lock()
 	a.led[p] = struct{}{}
+	delete(a.owed, p.id)
 	a.mu.Unlock()
 }
 

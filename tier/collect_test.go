@@ -296,6 +296,24 @@ func TestEntryIsDroppedOnlyWhenItsObjectIsSeenGone(t *testing.T) {
 	})
 }
 
+func TestEntryStaysListedWhileAListingStillShowsItsObject(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.fault = fault.New(w.mem, fault.Options{ListDelay: 30 * time.Minute})
+		n := w.dying()
+		time.Sleep(75 * time.Minute)
+		synctest.Wait()
+		if m := w.check(); count(m, manifest.Doomed) != 1 || w.segments() != 1 {
+			t.Fatalf("doomed %v, %d objects", entriesOf(m, manifest.Doomed), w.segments())
+		}
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if m := w.check(); len(m.Entries) != 1 {
+			t.Fatalf("%d entries", len(m.Entries))
+		}
+		_ = n
+	})
+}
+
 func TestNothingOfTheOwnEpochIsSweptWhateverItsAge(t *testing.T) { // PROTOCOLS 3.5: no sweep by age
 	in(t, func(t *testing.T, w *world) {
 		n := w.archived(17, TopicConfig{})
@@ -391,7 +409,7 @@ func TestObjectsOfOthersAreOnlyUnlisted(t *testing.T) {
 func TestManifestsBelowTheCommittedOneAreTrimmed(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		n := w.lead(TopicConfig{})
-		for range 200 {
+		for range 300 {
 			w.append(17)
 			settle(n)
 		}
@@ -405,9 +423,14 @@ func TestManifestsBelowTheCommittedOneAreTrimmed(t *testing.T) {
 		if got := len(w.keys(manifest.ManifestPrefix(partA))); got != 1 {
 			t.Fatalf("%d manifests after the sweep, want 1", got)
 		}
-		if len(m.Groups) > 0 && len(w.keys(manifest.GroupPrefix(partA))) < len(w.check().Groups) {
-			t.Fatal("a group is missing")
+		if got := len(w.keys(manifest.GroupPrefix(partA))); len(m.Groups) == 0 || got != len(w.check().Groups) {
+			t.Fatalf("%d groups in the bucket, %d in the manifest", got, len(w.check().Groups))
 		}
+		_ = w.src.log.SetLogStart(1000) // deep in a group
+		n.p.DeleteBefore(1000)
+		settle(n)
+		w.wantArchived(n.p, 1000, n.p.Through())
+		w.check()
 	})
 }
 

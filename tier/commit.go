@@ -219,6 +219,9 @@ func (p *Partition) committed(c *pending, stored Pointer) {
 	}
 	p.reached(m.Through)
 	p.assertLocal(m)
+	if m.Through > old.man.Through {
+		p.a.marker.ring()
+	}
 }
 
 // assertLocal: the log begins at or below what is committed, so that nothing lies between archive and log.

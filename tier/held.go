@@ -100,6 +100,31 @@ func (h *held) look(ctx context.Context) error {
 	return h.landed(info, asked)
 }
 
+// adopt goes on with a lease of a former process, which lives for the ttl that it was written with.
+func (h *held) adopt(ctx context.Context) error {
+	key, ttl := manifest.LeaseKey(h.id), h.body.TTLMs
+	b, _, err := objstore.ReadAll(ctx, h.bucket, key, smallMax)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return h.end(err)
+	}
+	if err != nil {
+		return fmt.Errorf("read lease %s: %w", h.id, err)
+	}
+	was, err := manifest.DecodeLease(b)
+	if err != nil {
+		return h.end(err)
+	}
+	h.body.TTLMs, h.body.Renewal = was.TTLMs, was.Renewal
+	if err := h.look(ctx); err != nil {
+		return err
+	}
+	h.body.TTLMs = ttl
+	if !h.live() {
+		return h.end(errors.New("nobody renewed it"))
+	}
+	return nil
+}
+
 // landed takes a writing into account: it counts only if it was done before the old expiry.
 func (h *held) landed(info objstore.Info, asked time.Time) error {
 	h.mu.Lock()

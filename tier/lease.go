@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +19,13 @@ type LeaseOptions struct {
 	// Change is how long one id is kept: the owner's collector waits for the ids that it has seen, so a reader that never
 	// changed its id would keep everything for ever. Default 6 TTL.
 	Change time.Duration
+	// Keep is for a cluster whose own manifests refer to the archive, for as long as they do: the id is never changed, since
+	// what was listed under it must stay, and Run leaves the lease in the bucket, to be gone on with after a restart.
+	Keep bool
+	// Taken is told the id of each new lease, before Reread; for who keeps it over a restart. Nil: nobody.
+	Taken func(ctx context.Context, id string) error
+	// ID is such a lease of before: the first one that is taken is this, without Reread, if it has not lapsed.
+	ID string
 	// Reread is called after each new lease, before it counts: the source's manifests are read again, because what was
 	// listed under another lease may be gone (PROTOCOLS 2.5). Leases are renewed meanwhile. Nil: nothing is kept from
 	// reading to reading.
@@ -69,6 +77,14 @@ func (l *Lease) use(h *held) (old *held) {
 	return old
 }
 
+// ID is the lease's id, "" while there is none.
+func (l *Lease) ID() string {
+	if h := l.current(); h != nil {
+		return h.id
+	}
+	return ""
+}
+
 // Acquire takes a lease under a new id and calls Reread. Call it before anything of the archive is listed, and not while
 // Run runs. Without Run the lease lives for one TTL; Release gives it back.
 func (l *Lease) Acquire(ctx context.Context) error {
@@ -83,9 +99,18 @@ func (l *Lease) Acquire(ctx context.Context) error {
 
 // take creates a lease and reads the archive under it; keep, if not nil, is renewed meanwhile.
 func (l *Lease) take(ctx context.Context, keep *held) (*held, error) {
+	if h, err := l.resume(ctx); h != nil || err != nil {
+		return h, err
+	}
 	h := newHeld(l.bucket, fmt.Sprintf("%016x%016x", l.o.Rand(), l.o.Rand()), l.o.Cluster, l.o.TTL)
 	if err := h.create(ctx); err != nil {
 		return nil, fmt.Errorf("take lease: %w", err) // the next try has another id
+	}
+	if l.o.Taken != nil {
+		if err := l.o.Taken(ctx, h.id); err != nil {
+			l.giveBack(ctx, h)
+			return nil, fmt.Errorf("take lease %s: %w", h.id, err)
+		}
 	}
 	if l.o.Reread == nil {
 		return h, nil
@@ -123,10 +148,40 @@ func (l *Lease) take(ctx context.Context, keep *held) (*held, error) {
 	}
 }
 
+// resume goes on with the lease of before, once; nil: there is none, or it has lapsed.
+func (l *Lease) resume(ctx context.Context) (*held, error) {
+	id := l.o.ID
+	if id == "" {
+		return nil, nil
+	}
+	h := newHeld(l.bucket, id, l.o.Cluster, l.o.TTL)
+	err := h.adopt(ctx)
+	if err == nil {
+		// A renewal without an answer leaves it as it is; Run tries again.
+		if err := h.renew(ctx); err != nil {
+			l.o.Logger.Warn("lease", "err", err)
+		}
+		if !h.live() {
+			err = ErrLeaseLapsed
+		}
+	}
+	if err != nil && !errors.Is(err, ErrLeaseLapsed) {
+		return nil, err
+	}
+	l.o.ID = ""
+	if err != nil {
+		l.o.Logger.Warn("lease lapsed before it was gone on with, taking a new one", "lease", id)
+		return nil, nil
+	}
+	return h, nil
+}
+
 // Run keeps a lease until ctx ends: takes one if there is none, renews it, takes another one in time or after a lapse. When
-// it returns the lease is given back.
+// it returns the lease is given back, unless it is to be kept.
 func (l *Lease) Run(ctx context.Context) error {
-	defer l.Release(context.WithoutCancel(ctx))
+	if !l.o.Keep {
+		defer l.Release(context.WithoutCancel(ctx))
+	}
 	taken := time.Now()
 	for pause := time.Duration(0); ; {
 		select {
@@ -143,7 +198,7 @@ func (l *Lease) Run(ctx context.Context) error {
 			}
 			l.use(nil)
 			err, taken = l.change(ctx, nil), time.Now()
-		case time.Since(taken) >= l.o.Change:
+		case !l.o.Keep && time.Since(taken) >= l.o.Change:
 			err, taken = l.change(ctx, cur), time.Now()
 		default:
 			err = cur.renew(ctx)

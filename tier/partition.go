@@ -236,6 +236,9 @@ func (p *Partition) end(why error) {
 	}
 	p.since.Store(0)
 	p.a.sched.stop(p.slot)
+	if errors.Is(why, ErrResigned) {
+		p.a.owe(p)
+	}
 	p.a.unregister(p)
 	if errors.Is(why, ErrFenced) {
 		p.a.m.fenced.Inc()

@@ -202,8 +202,10 @@ func (m *Manager) remove(ctx context.Context, p *Partition) {
 		return // its directory is swept at the next start
 	}
 	p.leave(ErrUnknownPartition)
-	p.settle()
-	if a := p.archive.Load(); a != nil {
+	p.appendMu.Lock() // an append that was under way ends first; none begins afterwards
+	a := p.archive.Load()
+	p.appendMu.Unlock()
+	if a != nil {
 		if err := a.Flush(ctx); err != nil {
 			m.o.Logger.Warn("tail of a deleted topic is not archived", "topic", p.name, "partition", p.id.Partition,
 				"offset", a.Through(), "err", err)

@@ -275,6 +275,21 @@ func (m *Manager) mine(tp TopicPartition) error {
 	return nil
 }
 
+// Resuming counts partitions whose records are in the archive alone and whose log does not begin there yet.
+func (m *Manager) Resuming() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n := 0
+	for _, h := range m.byID {
+		for _, p := range h.parts {
+			if p != nil && p.resuming.Load() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // All lists the partitions that are served.
 func (m *Manager) All() []*Partition {
 	m.mu.RLock()

@@ -236,12 +236,6 @@ func (p *Partition) leave(err error) {
 	p.wakeAll()
 }
 
-// settle waits for the append that was under way when the partition was left; none begins afterwards.
-func (p *Partition) settle() {
-	p.appendMu.Lock()
-	defer p.appendMu.Unlock()
-}
-
 // stop ends serving and archiving.
 func (p *Partition) stop(err error) {
 	p.leave(err)

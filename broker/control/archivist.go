@@ -1,0 +1,132 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/tier"
+)
+
+// Archivist writes every change of a topic's metadata to the bucket, so that the bucket alone tells what existed when, and collects
+// deleted topics when their restore window has passed. One broker of a cluster runs it.
+type Archivist struct {
+	Store   *meta.Store
+	Archive *tier.Archive
+	Window  func(*meta.Topic) int64 // archive.restore.window.ms of a topic
+	Pause   time.Duration           // between rounds of collection
+	Logger  *slog.Logger
+}
+
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMax   = 30 * time.Second
+)
+
+// Run follows the image until ctx ends. While the object store is away it tries again with back-off; topics are created and
+// altered meanwhile.
+func (a *Archivist) Run(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	a.Store.Subscribe(func(old, next *meta.Image) {
+		if !sameTopics(old, next) {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	collect := time.NewTicker(a.Pause)
+	defer collect.Stop()
+	pause := retryFirst
+	for {
+		var again <-chan time.Time
+		if err := a.record(ctx); err != nil {
+			a.Logger.Warn("archive topic records", "err", err, "retry", pause)
+			again = time.After(pause)
+			pause = min(2*pause, retryMax)
+		} else {
+			pause = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-again:
+		case <-collect.C:
+			a.collect(ctx)
+		}
+	}
+}
+
+// sameTopics tells whether no topic record differs; pointer commits change partitions, not versions.
+func sameTopics(old, next *meta.Image) bool {
+	if len(old.TopicsByID) != len(next.TopicsByID) || len(old.Deleted) != len(next.Deleted) {
+		return false
+	}
+	for id, t := range next.TopicsByID {
+		if o := old.TopicsByID[id]; o != t && (o == nil || o.Version != t.Version) {
+			return false
+		}
+	}
+	return true
+}
+
+// record writes what the bucket does not have yet.
+func (a *Archivist) record(ctx context.Context) error {
+	img := a.Store.Image()
+	var errs []error
+	for _, topics := range []map[manifest.TopicID]*meta.Topic{img.TopicsByID, img.Deleted} {
+		for _, t := range topics {
+			if t.Version <= t.Archived || ctx.Err() != nil {
+				continue
+			}
+			if err := a.put(ctx, img, t); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Archivist) put(ctx context.Context, img *meta.Image, t *meta.Topic) error {
+	if err := a.Archive.PutTopic(ctx, TopicRecord(img, t)); err != nil {
+		return err
+	}
+	return a.Store.SetTopicArchived(ctx, t.ID, t.Version)
+}
+
+// TopicRecord is a topic as the bucket has it.
+func TopicRecord(img *meta.Image, t *meta.Topic) manifest.TopicRecord {
+	r := manifest.TopicRecord{
+		Cluster: img.Cluster, Incarnation: img.Incarnation, N: t.Version, Event: manifest.TopicAltered, Time: t.ChangedMs,
+		ID: t.ID, Name: t.Name, Partitions: int32(len(t.Partitions)), Configs: t.Configs, Internal: t.Internal,
+	}
+	switch {
+	case t.DeletedMs > 0:
+		r.Event, r.Time = manifest.TopicDropped, t.DeletedMs
+	case t.Version == 1:
+		r.Event, r.Time = manifest.TopicCreated, t.CreatedMs
+	}
+	return r
+}
+
+// collect works on deleted topics, and forgets those of which nothing is left.
+func (a *Archivist) collect(ctx context.Context) {
+	for id, t := range a.Store.Image().Deleted {
+		if t.Version > t.Archived || ctx.Err() != nil {
+			continue // the bucket must know of the deletion first
+		}
+		done, err := a.Archive.CollectDeleted(ctx, id, int32(len(t.Partitions)), t.DeletedMs, a.Window(t))
+		if err == nil && done {
+			err = a.Store.ForgetTopic(ctx, id)
+		}
+		if err != nil {
+			a.Logger.Warn("collect deleted topic", "topic", t.Name, "id", id.String(), "err", err)
+		} else if done {
+			a.Logger.Info("deleted topic is collected", "topic", t.Name, "id", id.String())
+		}
+	}
+}

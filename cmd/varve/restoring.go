@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/objstore"
+	"github.com/varvelog/varve/objstore/open"
+	"github.com/varvelog/varve/recovery"
+	"github.com/varvelog/varve/tier"
+)
+
+// restore carries out one topic's order of `varve restore --into`; it is broker.Options.Restore.
+func (n *node) restore(ctx context.Context, topic, plan string, validateOnly bool) (broker.Restored, error) {
+	if n.bucket == nil {
+		return broker.Restored{}, errors.New("this broker has no archive; set archive.url")
+	}
+	own, err := tier.OpenBucket(ctx, n.bucket, tier.ReaderOptions{})
+	if err != nil {
+		return broker.Restored{}, err
+	}
+	a := recovery.Attacher{
+		Store: n.store, Bucket: n.bucket, Info: own.Info(), Incarnation: own.Incarnation(),
+		Open: func(ctx context.Context, url string) (objstore.Bucket, error) {
+			return open.Open(ctx, url, open.Options{Client: n.c.String("archive.s3.client")})
+		},
+	}
+	made, err := a.Attach(ctx, topic, []byte(plan), validateOnly)
+	if err != nil {
+		return broker.Restored{}, err
+	}
+	return broker.Restored{ID: made.ID, Configs: made.Configs, Pointers: made.Pointers, FirstEpochs: made.FirstEpochs}, nil
+}
+
+// keepLease is how an attached archive is held: under the lease that the restore has taken, for good, and if that has lapsed under a new
+// one, which is noted for the next start.
+func (f *foreign) keepLease(at *meta.Attached) tier.LeaseOptions {
+	return tier.LeaseOptions{ID: at.LeaseID, Keep: true, Taken: func(ctx context.Context, id string) error {
+		next := *at
+		next.LeaseID = id
+		return f.n.store.Attach(ctx, next)
+	}}
+}
+
+// completeness tells whether every partition that this broker leads, and is to archive, is in the hands of the archive: until then it
+// cannot be known up to when all is archived. Its one caller is the archive.
+type completeness struct {
+	n    *node
+	last bool
+}
+
+func (c *completeness) archived() bool {
+	if !c.n.admin.ready.Load() {
+		return c.last // starting, or draining: partitions are resigned one by one
+	}
+	c.last = c.n.allLed()
+	return c.last
+}
+
+func (n *node) allLed() bool {
+	hosted := map[string]int{}
+	for _, p := range n.replicas.All() {
+		if p.Tiered() && p.Archive() == nil {
+			return false
+		}
+		hosted[p.Topic()]++
+	}
+	for name, t := range n.store.Image().Topics {
+		mine := 0
+		for _, p := range t.Partitions {
+			if p.Leader == n.id {
+				mine++
+			}
+		}
+		if hosted[name] < mine {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"time"
+
+	"github.com/varvelog/varve/broker"
+	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/record"
+	"github.com/varvelog/varve/tier"
+)
+
+// inForce merges a topic's configuration.
+func (n *node) inForce(t *meta.Topic) config.Topic {
+	img := n.store.Image()
+	return n.c.Topic(config.Dynamic{Broker: img.Configs[meta.BrokerResource(n.id)], Cluster: img.Configs[meta.ClusterResource]}, t.Configs)
+}
+
+// topicConfig is what log and archive are told of it. A compacted topic is archived like any other and never leaves the broker: the
+// archive has what was written, the log what compaction leaves.
+func (n *node) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
+	c := n.inForce(t)
+	log := localseg.Config{
+		SegmentBytes: c.SegmentBytes, SegmentMs: c.SegmentMs, SegmentJitterMs: c.SegmentJitterMs, IndexIntervalBytes: c.IndexIntervalBytes,
+		SegmentIndexBytes: c.SegmentIndexBytes, RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes,
+		LocalRetentionMs: c.LocalRetentionMs, LocalRetentionBytes: c.LocalRetentionBytes, FlushMessages: c.FlushMessages, FlushMs: c.FlushMs,
+		FileDeleteDelayMs: c.FileDeleteDelayMs, MaxMessageBytes: c.MaxMessageBytes, Compact: c.Compact(), Delete: c.Delete(),
+		Tiered: n.archive != nil && c.RemoteStorageEnable, LogAppendTime: c.LogAppendTime, ProducerExpiryMs: c.ProducerExpiryMs,
+	}
+	if c.CopyDisabled {
+		log.LocalRetentionMs, log.LocalRetentionBytes = -2, -2 // KIP-950: without copies the total limits hold
+	}
+	if c.Compact() {
+		log.LocalRetentionMs, log.LocalRetentionBytes = -1, -1
+	}
+	arch := tier.TopicConfig{
+		Name: t.Name, RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes, CopyDisabled: c.CopyDisabled,
+		RestoreWindowMs: c.RestoreWindowMs, MaxLagMs: c.ArchiveMaxLagMs,
+	}
+	if !c.Delete() {
+		arch.RetentionMs, arch.RetentionBytes = -1, -1
+	}
+	return log, arch
+}
+
+// rules is what the topic demands of produced batches.
+func (n *node) rules(t *meta.Topic) record.ValidateOptions {
+	c := n.inForce(t)
+	codecs := map[string]record.Codec{"uncompressed": record.None, "gzip": record.Gzip, "snappy": record.Snappy, "lz4": record.LZ4, "zstd": record.Zstd}
+	levels := map[string]int{"gzip": c.GzipLevel, "lz4": c.Lz4Level, "zstd": c.ZstdLevel}
+	return record.ValidateOptions{
+		Codec: codecs[c.CompressionType], FromProducer: c.CompressionType == "producer", Level: levels[c.CompressionType],
+		CompactedTopic: c.Compact(), LogAppendTime: c.LogAppendTime, TimestampBeforeMs: c.TimestampBeforeMaxMs, TimestampAfterMs: c.TimestampAfterMaxMs,
+		MaxBytes: c.MaxMessageBytes, MaxDecompressed: n.c.Int("max.decompressed.message.bytes"),
+	}
+}
+
+func (n *node) brokerOptions(advertised []meta.Listener) broker.Options {
+	c := n.c
+	o := broker.Options{
+		NodeID: n.id, Rack: c.String("broker.rack"), Advertised: advertised, Rules: n.rules, Config: c, Restore: n.restore,
+		AutoCreateTopics: c.Bool("auto.create.topics.enable"), DefaultPartitions: int32(c.Int("num.partitions")), DefaultReplication: int16(c.Int("default.replication.factor")),
+		MaxRequestBytes: int32(c.Int("socket.request.max.bytes")), MaxQueuedBytes: max(c.Int("queued.max.request.bytes"), 0), MaxConnections: int(c.Int("max.connections")),
+		MaxIdle: time.Duration(c.Int("connections.max.idle.ms")) * time.Millisecond, MaxFetchBytes: int32(c.Int("fetch.max.bytes")),
+		SendBufferBytes: int(c.Int("socket.send.buffer.bytes")), RecvBufferBytes: int(c.Int("socket.receive.buffer.bytes")),
+		FetchSessionSlots: int(c.Int("max.incremental.fetch.session.cache.slots")), Logger: n.log, Registerer: n.reg,
+	}
+	return o
+}
