@@ -15,7 +15,7 @@ func TestRealClientProducesAndConsumes(t *testing.T) {
 	defer cancel()
 	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
 		topic := fmt.Sprintf("codec-%d", i)
-		producer, err := kgo.NewClient(kgo.SeedBrokers(w.addr), kgo.AllowAutoTopicCreation(), kgo.ProducerBatchCompression(codec))
+		producer, err := kgo.NewClient(kgo.SeedBrokers(w.addr), kgo.AllowAutoTopicCreation(), kgo.MetadataMinAge(50*time.Millisecond), kgo.ProducerBatchCompression(codec))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestRealClientProducesAndConsumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		producer.Close()
-		consumer, err := kgo.NewClient(kgo.SeedBrokers(w.addr), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		consumer, err := kgo.NewClient(kgo.SeedBrokers(w.addr), kgo.ConsumeTopics(topic), kgo.MetadataMinAge(50*time.Millisecond), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 		if err != nil {
 			t.Fatal(err)
 		}
