@@ -143,6 +143,9 @@ func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic,
 	if req.acks < -1 || req.acks > 1 {
 		return kerr.InvalidRequiredAcks
 	}
+	if version >= 13 && t.id == (manifest.TopicID{}) {
+		return replica.ErrUnknownTopicID
+	}
 	if internalTopic(t.name) {
 		return fmt.Errorf("topic %s is written by the broker alone: %w", t.name, errInvalidTopic)
 	}

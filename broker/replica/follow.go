@@ -203,8 +203,9 @@ func (m *Manager) remove(ctx context.Context, p *Partition) {
 	}
 	p.leave(ErrUnknownPartition)
 	p.appendMu.Lock() // an append that was under way ends first; none begins afterwards
+	a := p.archive.Load()
 	p.appendMu.Unlock()
-	if a := p.archive.Load(); a != nil {
+	if a != nil {
 		if err := a.Flush(ctx); err != nil {
 			m.o.Logger.Warn("tail of a deleted topic is not archived", "topic", p.name, "partition", p.id.Partition,
 				"offset", a.Through(), "err", err)

@@ -66,6 +66,8 @@ type Manager struct {
 
 	changed chan struct{} // buffered 1: the image has changed
 
+	flushed time.Time // owned by keepHouse; when the active segments were last flushed
+
 	// Owned by Start, then by Run.
 	lock    vfs.File
 	clean   bool                           // the last process ended cleanly
@@ -100,6 +102,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 		byName:  map[string]*hosted{},
 		byID:    map[manifest.TopicID]*hosted{},
 		hosts:   make(chan struct{}),
+		flushed: time.Now(),
 	}
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
@@ -270,6 +273,21 @@ func (m *Manager) mine(tp TopicPartition) error {
 		return ErrNotLeader
 	}
 	return nil
+}
+
+// Resuming counts partitions whose records are in the archive alone and whose log does not begin there yet.
+func (m *Manager) Resuming() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n := 0
+	for _, h := range m.byID {
+		for _, p := range h.parts {
+			if p != nil && p.resuming.Load() {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // All lists the partitions that are served.

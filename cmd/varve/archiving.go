@@ -60,6 +60,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 		return n.archive.Run(ctx)
 	})
 	spawn("attached archives", n.foreign.Run)
+	n.foreign.settle(ctx, attachedWait)
 	archivist := &control.Archivist{
 		Store: n.store, Archive: n.archive, Pause: ms("archive.sweep.interval.ms"), Logger: n.log,
 		Window: func(t *meta.Topic) int64 { return n.inForce(t).RestoreWindowMs },
@@ -173,6 +174,24 @@ func (f *foreign) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-f.changed:
+		}
+	}
+}
+
+// attachedWait is how long a start waits for the leases of attached archives, so that what a restore made is readable at once. An
+// archive that is away then does not keep the rest from being served.
+const attachedWait = 10 * time.Second
+
+// settle waits until each attached archive's lease is live, or for at most the given time.
+func (f *foreign) settle(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for id := range f.n.store.Image().Attached {
+		for ctx.Err() == nil && (f.get(id) == nil || !f.get(id).lease.Live()) {
+			sleep(ctx, 2*time.Millisecond)
+		}
+		if ctx.Err() != nil {
+			f.n.log.Warn("no lease on an attached archive yet; its records are not readable until there is one", "archive", id)
 		}
 	}
 }

@@ -231,6 +231,7 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 	follow, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	var followers errgroup.Group
 	followers.Go(func() error { return n.replicas.Run(follow) })
+	n.awaitResumed(ctx, attachedWait)
 	n.admin.setReady(true)
 	n.log.Info("serving", "listener", listeners[0].Addr().String(), "admin", n.admin.addr(), "cluster", n.store.Image().Cluster, "node", n.id,
 		"archive", redact(n.c.String("archive.url")), "version", version)
@@ -253,6 +254,18 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 	}
 	n.log.Info("stopped")
 	return err
+}
+
+// awaitResumed waits for partitions whose records are in an archive alone, at most so long: who sees the broker ready can read them.
+func (n *node) awaitResumed(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for ctx.Err() == nil && n.replicas.Resuming() > 0 {
+		sleep(ctx, 2*time.Millisecond)
+	}
+	if left := n.replicas.Resuming(); left > 0 {
+		n.log.Warn("partitions wait for their archive", "partitions", left)
+	}
 }
 
 // newCache holds archived chunks, in memory and, if asked for, on disk below the data directory.
