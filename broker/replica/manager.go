@@ -240,8 +240,6 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 			return p, nil
 		case p != nil && p.failed.Load():
 			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
-		case p != nil && p.resuming.Load():
-			return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
 		}
 		if err := m.mine(tp); err != nil {
 			return nil, err
@@ -252,6 +250,9 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 		select {
 		case <-hosts:
 		case <-timeout:
+			if p != nil && p.resuming.Load() {
+				return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
+			}
 			return nil, ErrNotAvailable
 		}
 	}
