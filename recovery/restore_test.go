@@ -372,6 +372,30 @@ func TestInternalTopicsComeBackWithTheWholeClusterOnly(t *testing.T) { // BUG-04
 	})
 }
 
+func TestTheResultNamesTheGroupsThatAreBack(t *testing.T) { // BUG-041
+	inBubble(t, func(t *testing.T, n *net) {
+		a := newCluster(t, n, "mem://a")
+		groups := a.topic("__consumer_offsets", 1)
+		commit := func(group string, value []byte) {
+			key := append([]byte{0, 1, 0, byte(len(group))}, group...)
+			b, err := record.Build(nil, record.BatchOptions{ProducerID: -1}, []record.Record{{Key: append(key, "\x00\x01t\x00\x00\x00\x00"...), Value: value}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.append(groups, 0, b)
+		}
+		commit("g", []byte("x"))
+		commit("gone", []byte("x"))
+		commit("gone", nil)
+		a.produce(groups, 0, 1) // of another kind
+		a.pass(time.Minute)
+		res, err := a.restoring("mem://b", latest()).Run(t.Context())
+		if err != nil || len(res.Groups) != 1 || res.Groups[0] != "g" {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	})
+}
+
 func TestNamesAreLiteralUnlessTheyAreGlobs(t *testing.T) { // BUG-108
 	inBubble(t, func(t *testing.T, n *net) {
 		a := newCluster(t, n, "mem://a")
