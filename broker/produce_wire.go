@@ -119,11 +119,11 @@ func appendProducePart(dst []byte, version int16, flexible bool, p *producePart)
 	dst = appendInt32(dst, p.partition)
 	dst = appendInt16(dst, code(p.err))
 	dst = appendInt64(dst, p.done.First)
-	appendTime := int64(-1)
-	if p.logAppendTime && p.err == nil {
-		appendTime = p.done.AppendTime
+	stamp := p.stamp
+	if p.err != nil {
+		stamp = -1
 	}
-	dst = appendInt64(dst, appendTime)
+	dst = appendInt64(dst, stamp)
 	if version >= 5 {
 		dst = appendInt64(dst, p.done.LogStart)
 	}
