@@ -66,6 +66,8 @@ type Manager struct {
 
 	changed chan struct{} // buffered 1: the image has changed
 
+	flushed time.Time // owned by keepHouse; when the active segments were last flushed
+
 	// Owned by Start, then by Run.
 	lock    vfs.File
 	clean   bool                           // the last process ended cleanly
@@ -100,6 +102,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 		byName:  map[string]*hosted{},
 		byID:    map[manifest.TopicID]*hosted{},
 		hosts:   make(chan struct{}),
+		flushed: time.Now(),
 	}
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
