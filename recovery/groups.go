@@ -13,7 +13,7 @@ import (
 const (
 	groupScanMax  = 256 << 20 // bytes of the offsets topic beyond which the groups are not listed
 	groupKeysMax  = 1 << 20   // keys kept while they are
-	groupRecordMB = 64 << 20  // of one batch, unpacked
+	groupBatchMax = 64 << 20  // of one batch, unpacked
 )
 
 // groupsIn lists the consumer groups that have committed offsets in a restored offsets topic, read back from what was
@@ -64,7 +64,7 @@ func commitsIn(ctx context.Context, src *Source, e *manifest.Entry, live map[str
 		if b.Control() {
 			continue
 		}
-		it := b.Records(groupRecordMB)
+		it := b.Records(groupBatchMax)
 		for it.Next() {
 			if _, ok := commitGroup(it.Key()); ok {
 				live[string(it.Key())] = !it.Tombstone()
