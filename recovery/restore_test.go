@@ -191,13 +191,13 @@ func TestGapsKeepTheirNumbersAndAreTold(t *testing.T) { // BUG-043
 		a.produce(topic, 0, 100)
 		a.roll(topic, 0)
 		a.pass(time.Minute)
-		p.hold = 100 // nothing more is archived
+		p.hold.Store(100) // nothing more is archived
 		a.produce(topic, 0, 100)
 		a.roll(topic, 0)
 		a.produce(topic, 0, 100)
 		a.roll(topic, 0)
 		a.lose(topic, 0, 200)
-		p.hold = -1
+		p.hold.Store(-1)
 		p.tier.Notify()
 		a.pass(time.Minute)
 		plan, err := a.plan(latest())
@@ -483,7 +483,7 @@ func TestAMarkWaitsForWhatIsNotArchived(t *testing.T) {
 		a.produce(topic, 0, 5)
 		a.pass(time.Minute)
 		p := a.part(topic, 0)
-		p.hold = 5
+		p.hold.Store(5)
 		pending := now()
 		a.produce(topic, 0, 5)
 		a.pass(time.Hour)

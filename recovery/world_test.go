@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,14 +62,14 @@ type part struct {
 	log   *localseg.Log
 	tier  *tier.Partition
 	epoch int32
-	hold  int64 // Committed, if not negative
+	hold  atomic.Int64 // Committed, if not negative
 }
 
 func (p *part) Log() *localseg.Log          { return p.log }
 func (p *part) SetLogStart(off int64) error { return p.log.SetLogStart(off) }
 func (p *part) Committed() int64 {
-	if p.hold >= 0 {
-		return p.hold
+	if hold := p.hold.Load(); hold >= 0 {
+		return hold
 	}
 	return min(p.log.LEO(), p.log.FirstUnstable())
 }
@@ -209,7 +210,8 @@ func (c *cluster) lead(t *meta.Topic, id manifest.PartitionID) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	p := &part{log: log, epoch: rec.LeaderEpoch, hold: -1}
+	p := &part{log: log, epoch: rec.LeaderEpoch}
+	p.hold.Store(-1)
 	if rec.Pointer.Manifest != "" {
 		st, err := c.engine.StartState(ctx, id)
 		if err != nil {
