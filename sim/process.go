@@ -84,7 +84,9 @@ func (p *process) start(ctx context.Context) (err error) {
 	if p.store, err = meta.Open(ctx, p.kv, w.cluster, meta.Options{Logger: w.log}); err != nil {
 		return fmt.Errorf("open metadata: %w", err)
 	}
-	w.cluster = p.store.Image().Cluster
+	if w.cluster == "" { // by the first process, which nothing runs beside
+		w.cluster = p.store.Image().Cluster
+	}
 	p.parts.spawn(func(ctx context.Context) { p.store.Run(ctx) })
 	if err := p.register(ctx); err != nil {
 		return err
