@@ -226,11 +226,12 @@ func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	}
 	s.setBounds(at, end)
 	x := s.ix.Load()
-	if err := l.readAppends(s, x, end); err != nil {
-		return err
+	latest := max(s.mtimeMs+mtimeSlackMs, l.lastAppendMs)
+	if s == l.activeSegment() {
+		latest = max(latest, l.cp.lastAppendMs)
 	}
-	if at > 0 && len(x.appends) == 0 { // it was not written yet, see write
-		x.addAppend(max(s.mtimeMs, l.lastAppendMs, l.cp.lastAppendMs, 1), 0, true)
+	if err := l.loadAppends(s, x, end, latest); err != nil {
+		return err
 	}
 	if from == 0 {
 		if err := l.rewriteIndexes(s, x, false); err != nil {

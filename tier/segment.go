@@ -34,7 +34,6 @@ var errNoBatches = errors.New("no batches in the range")
 type part struct {
 	base, end int64
 	tail      bool
-	lastSeen  int64 // append time of the last batch if the log knows it exactly, else 0
 }
 
 // segment is a segment object ready to be sent, any number of times, without being in memory: its batches stay in the
@@ -110,14 +109,8 @@ func (s *segment) seal(f *manifest.Footer, sc *scan, p part) {
 		LeaderEpoch: f.LeaderEpoch, MaxTimestamp: f.MaxTimestamp.Ms, Tail: p.tail, SHA256: f.SHA256,
 	}
 	s.first, s.last = f.Base, f.End-1
-	s.entry.FirstAppend, s.entry.LastAppend = appendBounds(f.AppendTimes, p.lastSeen)
-}
-
-func appendBounds(list []record.AppendTime, lastSeen int64) (first, last int64) {
-	if len(list) == 0 {
-		return lastSeen, lastSeen
-	}
-	return list[0].Ms, max(list[len(list)-1].Ms, list[0].Ms, lastSeen)
+	n := len(f.AppendTimes)
+	s.entry.FirstAppend, s.entry.LastAppend = f.AppendTimes[0].Ms, f.AppendTimes[n-1].LastMs()
 }
 
 // spansOf takes the file ranges of [base, end), oldest first.
@@ -300,7 +293,10 @@ func (sc *scan) footer(log *localseg.Log, p part, of segmentOf) (*manifest.Foote
 	if f.AppendTimes, err = log.AppendTimes(p.base, p.end); err != nil {
 		return nil, fmt.Errorf("append times of [%d, %d): %w", p.base, p.end, err)
 	}
-	f.AppendTimes = thin(within(f.AppendTimes, f.Base, f.End), appendTimesMax)
+	f.AppendTimes, f.AppendResolutionMs = manifest.CoarsenAppendTimes(within(f.AppendTimes, f.Base, f.End), appendTimesMax)
+	if len(f.AppendTimes) == 0 {
+		return nil, fmt.Errorf("append times of [%d, %d) are not known", f.Base, f.End)
+	}
 	// All transactions that touch [base, end) are decided, since end is at most the last stable offset: so the list is
 	// complete although some of their markers lie in later segments.
 	if f.Aborted, err = log.Aborted(p.base, p.end); err != nil {
@@ -330,7 +326,7 @@ func (sc *scan) maxTimestamp() (record.AppendTime, error) {
 	return out, nil
 }
 
-// within makes the list begin at base: what was in force there, then what follows below end.
+// within makes the list begin at base: the stretch that covers it, then what follows below end.
 func within(list []record.AppendTime, base, end int64) []record.AppendTime {
 	out := make([]record.AppendTime, 0, len(list))
 	for _, a := range list {
@@ -341,23 +337,7 @@ func within(list []record.AppendTime, base, end int64) []record.AppendTime {
 			a.Offset = base
 			out = out[:0]
 		}
-		if n := len(out); n > 0 && a.Ms < out[n-1].Ms {
-			a.Ms = out[n-1].Ms
-		}
 		out = append(out, a)
-	}
-	return out
-}
-
-// thin keeps at most limit entries. Dropping one leaves the next earlier time in force, which is still a lower bound.
-func thin(list []record.AppendTime, limit int) []record.AppendTime {
-	if len(list) <= limit {
-		return list
-	}
-	out := make([]record.AppendTime, 0, limit)
-	step := (len(list) + limit - 1) / limit
-	for i := 0; i < len(list); i += step {
-		out = append(out, list[i])
 	}
 	return out
 }
