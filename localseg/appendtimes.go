@@ -262,7 +262,7 @@ func (l *Log) stretches(s *segment, x *indexes, from, to int64) ([]AppendTime, e
 	a.waiting = append([]appendEntry(nil), a.waiting...)
 	x.mu.RUnlock()
 	c := collector{base: s.base, from: from, to: to}
-	if s.base+int64(a.filed.end) > from {
+	if a.inFile > 0 && s.base+int64(a.filed.end) > from {
 		if err := l.readStretches(s, &a, &c); err != nil {
 			return nil, err
 		}
@@ -313,7 +313,10 @@ func (l *Log) readStretches(s *segment, a *appendTimes, c *collector) error {
 		e, _ := decodeAppend(b[:], appendEntry{})
 		return e
 	}
-	i := sort.Search(a.inFile, func(i int) bool { return c.base+int64(at(i).end) > c.from })
+	i := sort.Search(a.inFile, func(i int) bool {
+		e := at(i)
+		return e.end == 0 || c.base+int64(e.end) > c.from
+	})
 	prev := appendEntry{first: a.first}
 	if i > 0 {
 		prev = at(i - 1)

@@ -191,7 +191,11 @@ func TestCutOffsetAgainstALog(t *testing.T) {
 		times, resolution := CoarsenAppendTimes(times, []int{100, 20, 5, 1}[seed%4])
 		en := timed(0, off, log[0].ms, log[len(log)-1].ms)
 		f := &Footer{Base: 0, End: off, AppendTimes: times, AppendResolutionMs: resolution}
-		for at := int64(9_990); at < ms+30; at++ {
+		var moments []int64
+		for _, b := range log {
+			moments = append(moments, b.ms-1, b.ms, b.ms+1, b.ms+resolution/2, b.ms+resolution-1, b.ms+resolution)
+		}
+		for _, at := range moments {
 			cut := CutOffset(f, &en, at)
 			left, width := CutDoubt(f, &en, at)
 			var exact, atLeast int64
