@@ -160,13 +160,11 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 		x.add(b, s.base, pos, interval)
 		pos += int64(len(b))
 	}
-	timed := x.addAppend(nowMs, int32(batches[0].BaseOffset()-s.base), false)
+	closed := x.appends.note(nowMs, uint32(batches[len(batches)-1].NextOffset()-s.base))
 	x.aborted = append(x.aborted, l.w.aborted...)
 	x.mu.Unlock()
-	// The first entry of a segment waits for the second, a flush or a roll: until then the file's modification time tells
-	// as much to a recovery, and a new partition costs a file less.
-	if timed && len(x.appends) > 1 {
-		if err := l.persist(s, x, 2); err != nil {
+	if closed && x.appends.due(nowMs) {
+		if err := l.persistAppends(s, x); err != nil {
 			return err
 		}
 	}
@@ -223,7 +221,6 @@ func join(batches []record.Batch, total int64) (p []byte, pooled *[]byte) {
 // commit makes the append visible.
 func (l *Log) commit(batches []record.Batch, a Appended) {
 	l.lastAppendMs = a.AppendTime
-	l.lastBatch = batches[len(batches)-1].BaseOffset()
 	l.unflushed += a.Last - a.First + 1
 	l.mu.Lock()
 	l.producers.commit(&l.w)

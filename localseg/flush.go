@@ -109,9 +109,7 @@ func (l *Log) gather(job *flushJob, s *segment, active bool) error {
 	}
 	x.mu.Lock()
 	x.addTime()
-	if l.lastBatch >= s.base {
-		x.addAppend(l.lastAppendMs, int32(l.lastBatch-s.base), true)
-	}
+	x.appends.close()
 	x.mu.Unlock()
 	return l.persistAll(s, x)
 }

@@ -23,7 +23,7 @@ func TestGoldenFiles(t *testing.T) {
 		"partition.metadata":      encodeMetadata([16]byte{0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}),
 		"index":                   encodeOffsets(nil, []offsetEntry{{9, 4200}, {math.MaxInt32, math.MaxInt32}}),
 		"timeindex":               encodeTimes(nil, []timeEntry{{1700000000000, 9}, {1700000000001, 12}}),
-		"appendtime":              encodeAppends(nil, []appendEntry{{1700000000000, 0}, {1700000001000, 12}}),
+		"appendtime":              encodeAppends(nil, []appendEntry{{1700000000000, 19, 12}, {1700000001000, 0, 1 << 31}}),
 		"txnindex":                encodeAborted(nil, []AbortedTxn{{ProducerID: 4000, First: 10, Last: 20, LastStable: 15}}),
 	} {
 		file := filepath.Join("testdata", "v1", name+".hex")

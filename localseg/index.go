@@ -14,7 +14,6 @@ import (
 const (
 	offsetEntrySize = 8
 	timeEntrySize   = 12
-	appendEntrySize = 12
 	txnEntrySize    = 34
 )
 
@@ -22,10 +21,6 @@ const (
 type (
 	offsetEntry struct{ rel, pos int32 } // last offset of the batch at pos
 	timeEntry   struct {                 // the largest timestamp so far, and the last offset of its batch
-		ms  int64
-		rel int32
-	}
-	appendEntry struct { // the batch with base offset rel was appended at ms
 		ms  int64
 		rel int32
 	}
@@ -37,7 +32,7 @@ type indexes struct {
 	mu      sync.RWMutex // guards all below
 	offsets []offsetEntry
 	times   []timeEntry
-	appends []appendEntry
+	appends appendTimes
 	aborted []AbortedTxn
 	maxMs   int64 // largest timestamp of all batches; -1: none
 	maxRel  int32 // last offset of the first batch with it
@@ -46,7 +41,7 @@ type indexes struct {
 	persisted [4]int
 }
 
-func newIndexes() *indexes { return &indexes{maxMs: -1} }
+func newIndexes() *indexes { return &indexes{maxMs: -1, appends: appendTimes{first: -1}} }
 
 // add takes the next batch, at pos. It reports nothing: entries are sparse.
 func (x *indexes) add(b record.Batch, base, pos, interval int64) {
@@ -70,20 +65,6 @@ func (x *indexes) addTime() {
 	if n := len(x.times); x.maxMs >= 0 && (n == 0 || x.times[n-1].ms < x.maxMs) {
 		x.times = append(x.times, timeEntry{x.maxMs, x.maxRel})
 	}
-}
-
-const appendEveryMs = 1000
-
-// addAppend notes an append time, if the last one noted is a second old, or always. It says whether it did.
-func (x *indexes) addAppend(ms int64, rel int32, always bool) bool {
-	if n := len(x.appends); n > 0 {
-		last := x.appends[n-1]
-		if ms <= last.ms || rel <= last.rel || !always && ms-last.ms < appendEveryMs {
-			return false
-		}
-	}
-	x.appends = append(x.appends, appendEntry{ms, rel})
-	return true
 }
 
 // position is the byte from which a scan finds the batch that holds rel.
@@ -127,23 +108,19 @@ func (x *indexes) maxTime() (ms int64, rel int32) {
 	return x.maxMs, x.maxRel
 }
 
-// appendBounds are the first and last append times noted, or -1.
+// appendBounds are the first and last append times, or -1.
 func (x *indexes) appendBounds() (first, last int64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if n := len(x.appends); n > 0 {
-		return x.appends[0].ms, x.appends[n-1].ms
-	}
-	return -1, -1
+	return x.appends.first, x.appends.last()
 }
 
-// truncate forgets what lies at or above rel and pos. maxMs is then that of the last time entry; the caller scans on from there.
+// truncate forgets what lies at or above rel and pos, but for append times. maxMs is then that of the last time entry; the caller scans on from there.
 func (x *indexes) truncate(rel, pos int64) {
 	x.offsets = x.offsets[:sort.Search(len(x.offsets), func(i int) bool {
 		return int64(x.offsets[i].rel) >= rel || int64(x.offsets[i].pos) >= pos
 	})]
 	x.times = x.times[:sort.Search(len(x.times), func(i int) bool { return int64(x.times[i].rel) >= rel })]
-	x.appends = x.appends[:sort.Search(len(x.appends), func(i int) bool { return int64(x.appends[i].rel) >= rel })]
 	x.maxMs, x.maxRel = -1, 0
 	if n := len(x.times); n > 0 {
 		x.maxMs, x.maxRel = x.times[n-1].ms, x.times[n-1].rel
@@ -201,27 +178,6 @@ func decodeTimes(b []byte, end int64) ([]timeEntry, error) {
 		list[i], prev = e, e
 	}
 	return list, nil
-}
-
-func encodeAppends(b []byte, list []appendEntry) []byte {
-	for _, e := range list {
-		b = binary.BigEndian.AppendUint64(b, uint64(e.ms))
-		b = binary.BigEndian.AppendUint32(b, uint32(e.rel))
-	}
-	return b
-}
-
-// decodeAppends keeps the good beginning: these entries cannot be had from anywhere else. ok is false if some were bad.
-func decodeAppends(b []byte, end int64) (list []appendEntry, ok bool) {
-	prev := appendEntry{ms: 0, rel: -1}
-	for ; len(b) >= appendEntrySize; b = b[appendEntrySize:] {
-		e := appendEntry{int64(binary.BigEndian.Uint64(b)), int32(binary.BigEndian.Uint32(b[8:]))}
-		if e.ms <= prev.ms || e.rel <= prev.rel || int64(e.rel) >= end {
-			return list, false
-		}
-		list, prev = append(list, e), e
-	}
-	return list, len(b) == 0
 }
 
 func encodeAborted(b []byte, list []AbortedTxn) []byte {

@@ -1,9 +1,7 @@
 package localseg
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"github.com/varvelog/varve/record"
@@ -61,18 +59,18 @@ func (l *Log) open(s *segment) (*handle, *indexes, error) {
 }
 
 // load reads a segment's indexes. They are derived from its batches: if one is missing or not sane, all are made anew.
-// Only append times cannot be had again; of those the good beginning is kept.
+// Only append times cannot be had again, see loadAppends.
 func (l *Log) load(s *segment, h *handle) (*indexes, error) {
 	size, next := s.bounds()
 	x, err := l.readIndexes(s, size, next)
 	if err == nil {
-		return x, l.readAppends(s, x, next)
+		return x, l.loadAppends(s, x, next, -1)
 	}
 	l.info("indexes are rebuilt", "segment", s.base, "reason", err)
 	if x, err = l.rebuild(s, h, size); err != nil {
 		return nil, err
 	}
-	if err := l.readAppends(s, x, next); err != nil {
+	if err := l.loadAppends(s, x, next, -1); err != nil {
 		return nil, err
 	}
 	return x, l.rewriteIndexes(s, x, true)
@@ -111,22 +109,6 @@ func (l *Log) readIndexes(s *segment, size, next int64) (*indexes, error) {
 	}
 	x.persisted = [4]int{len(x.offsets), len(x.times), 0, len(x.aborted)}
 	return x, nil
-}
-
-// readAppends fills in the append times, and cuts the file where they stop making sense.
-func (l *Log) readAppends(s *segment, x *indexes, next int64) error {
-	b, err := readSmall(l.fs, s.name(extAppendTime))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var ok bool
-	x.appends, ok = decodeAppends(b, next-s.base)
-	x.persisted[2] = len(x.appends)
-	if ok && err == nil {
-		return nil
-	}
-	// Durable: entries of batches that a crash took must not come back for others that get their offsets.
-	return cutFile(l.fs, s.name(extAppendTime), int64(len(x.appends))*appendEntrySize, true)
 }
 
 // rebuild makes the indexes anew from the batches.
@@ -173,15 +155,13 @@ func (l *Log) rewriteIndexes(s *segment, x *indexes, sync bool) error {
 	return nil
 }
 
-// tail encodes index i (offsets, times, appends, aborted) from entry from on, and says how many entries it has in all.
+// tail encodes index i (offsets, times, aborted) from entry from on, and says how many entries it has in all.
 func (x *indexes) tail(i, from int) ([]byte, int) {
 	switch i {
 	case 0:
 		return encodeOffsets(nil, x.offsets[from:]), len(x.offsets)
 	case 1:
 		return encodeTimes(nil, x.times[from:]), len(x.times)
-	case 2:
-		return encodeAppends(nil, x.appends[from:]), len(x.appends)
 	}
 	return encodeAborted(nil, x.aborted[from:]), len(x.aborted)
 }
@@ -194,6 +174,9 @@ var indexFiles = [...]struct {
 // persist appends new entries of index i to its file, which it creates. Called by the writer.
 func (l *Log) persist(s *segment, x *indexes, i int) error {
 	kind := indexFiles[i]
+	if kind.ext == extAppendTime {
+		return l.persistAppends(s, x)
+	}
 	f, err := l.fs.OpenFile(s.name(kind.ext), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err

@@ -66,9 +66,8 @@ type Log struct {
 	// Owned by the writer.
 	w             pending
 	lastAppendMs  int64
-	lastBatch     int64 // base offset of the last batch appended by this process; -1: none
-	exists        bool  // the directory is there
-	namesDirty    bool  // files were made whose names may not be durable
+	exists        bool // the directory is there
+	namesDirty    bool // files were made whose names may not be durable
 	parentDirty   bool
 	unflushed     int64 // records
 	lastFlushMs   int64

@@ -2,7 +2,6 @@ package localseg
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -207,26 +206,6 @@ func (l *Log) clipIndex(s *segment, ext string, pos, next int64) error {
 	return cutFile(l.fs, s.name(ext), int64(keep), false)
 }
 
-// timeTail gives a time to batches whose own entry a crash took: they follow the last entry by a second or more, which without an
-// entry would mean less. When they were appended is not known, but not after the segment was written last: a restore to a time in
-// between leaves them out rather than take in what came later.
-func (s *segment) timeTail(h *handle, x *indexes) error {
-	n := len(x.appends)
-	if n == 0 || s.mtimeMs-x.appends[n-1].ms < appendEveryMs {
-		return nil
-	}
-	last := x.appends[n-1]
-	b, err := s.findFunc(h, x.position(int64(last.rel)), func(b head) bool { return b.base > s.base+int64(last.rel) })
-	if err == io.EOF {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	x.addAppend(s.mtimeMs, int32(b.base-s.base), true)
-	return nil
-}
-
 // finishScan cuts the segment at byte at, makes it durable and writes its indexes: anew if all of it was checked, else
 // behind those of what lies below byte from.
 func (l *Log) finishScan(s *segment, from, at, end int64) error {
@@ -247,13 +226,11 @@ func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	}
 	s.setBounds(at, end)
 	x := s.ix.Load()
-	if err := l.readAppends(s, x, end); err != nil {
-		return err
+	latest := max(s.mtimeMs+mtimeSlackMs, l.lastAppendMs)
+	if s == l.activeSegment() {
+		latest = max(latest, l.cp.lastAppendMs)
 	}
-	if at > 0 && len(x.appends) == 0 { // it was not written yet, see write
-		x.addAppend(max(s.mtimeMs, l.lastAppendMs, l.cp.lastAppendMs, 1), 0, true)
-	}
-	if err := s.timeTail(h, x); err != nil {
+	if err := l.loadAppends(s, x, end, latest); err != nil {
 		return err
 	}
 	if from == 0 {

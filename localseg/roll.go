@@ -50,10 +50,11 @@ func (l *Log) nextBase(a *Appended) int64 {
 	return a.First
 }
 
-// full is Kafka's LogSegment.shouldRoll.
+// full is Kafka's LogSegment.shouldRoll; append times are one more index that can be full.
 func (l *Log) full(s *segment, x *indexes, h *handle, size int64, a *Appended, total, maxMs int64, c *Config) (bool, error) {
 	if size+total > c.SegmentBytes || a.Last-s.base > math.MaxInt32 ||
-		int64(len(x.offsets)+1)*offsetEntrySize > c.SegmentIndexBytes || int64(len(x.times)+2)*timeEntrySize > c.SegmentIndexBytes {
+		int64(len(x.offsets)+1)*offsetEntrySize > c.SegmentIndexBytes || int64(len(x.times)+2)*timeEntrySize > c.SegmentIndexBytes ||
+		int64(x.appends.count()+2)*appendEntrySize > c.SegmentIndexBytes {
 		return true, nil
 	}
 	if s.firstMs == noFirstMs {
@@ -141,9 +142,7 @@ func (l *Log) createSegment(base int64) (*segment, error) {
 func (l *Log) roll(s *segment, x *indexes, base int64) error {
 	x.mu.Lock()
 	x.addTime()
-	if l.lastBatch >= s.base {
-		x.addAppend(l.lastAppendMs, int32(l.lastBatch-s.base), true)
-	}
+	x.appends.close()
 	x.mu.Unlock()
 	if err := l.persistAll(s, x); err != nil {
 		return err

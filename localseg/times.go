@@ -184,8 +184,8 @@ func (l *Log) maxAbove(s *segment, h *handle, x *indexes, start int64) (Timestam
 	}
 }
 
-// AppendTimes lists the append time entries that cover [from, to), oldest first: the last one at or below from, if it is
-// known, and all up to to.
+// AppendTimes lists the stretches of append times that cover what is local of [from, to), oldest first: each ends before the
+// next one begins, in offsets and in time. The first may begin below from, and batches at or above to may be in the last.
 func (l *Log) AppendTimes(from, to int64) ([]AppendTime, error) {
 	return retryGone(func() ([]AppendTime, error) { return l.appendTimes(from, to) })
 }
@@ -201,24 +201,28 @@ func (l *Log) appendTimes(from, to int64) ([]AppendTime, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = x.appendTimes(out, segs[i].base, from, to)
+		list, err := l.stretches(segs[i], x, from, to)
 		h.release()
+		if err != nil {
+			return nil, err
+		}
+		out = joinStretches(out, list)
 	}
 	return out, nil
 }
 
-func (x *indexes) appendTimes(out []AppendTime, base, from, to int64) []AppendTime {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	i := sort.Search(len(x.appends), func(i int) bool { return base+int64(x.appends[i].rel) > from })
-	for i = max(0, i-1); i < len(x.appends); i++ {
-		e := AppendTime{Ms: x.appends[i].ms, Offset: base + int64(x.appends[i].rel)}
-		if e.Offset >= to {
-			break
+// joinStretches puts those of the next segment behind. What was lost of a segment's times may have been taken for later than the
+// next one begins.
+func joinStretches(out, next []AppendTime) []AppendTime {
+	if len(next) > 0 {
+		for i := len(out) - 1; i >= 0 && out[i].LastMs() > next[0].Ms; i-- {
+			out[i] = out[i].Until(next[0].Ms)
 		}
-		out = append(out, e)
 	}
-	return out
+	if len(out) == 0 {
+		return next
+	}
+	return append(out, next...)
 }
 
 // Aborted lists the aborted transactions that overlap [from, to), searched up to the last stable offset: a marker may

@@ -84,9 +84,15 @@ func (l *Log) truncate(segs []*segment, i int, off int64) error {
 
 // reindex cuts the indexes of the segment that is active now, and the states that hang on the end.
 func (l *Log) reindex(s *segment, h *handle, x *indexes, pos, end int64) error {
-	n := newIndexes() // x may be read meanwhile, and is of a closed segment
+	x.mu.Lock()
+	x.appends.close()
+	x.mu.Unlock()
+	if err := l.persistAppends(s, x); err != nil {
+		return err
+	}
+	n := newIndexes() // x may be read meanwhile
 	x.mu.RLock()
-	n.offsets, n.times, n.appends = slices.Clone(x.offsets), slices.Clone(x.times), slices.Clone(x.appends)
+	n.offsets, n.times = slices.Clone(x.offsets), slices.Clone(x.times)
 	for _, t := range x.aborted {
 		if t.Last < end {
 			n.aborted = append(n.aborted, t)
@@ -110,14 +116,17 @@ func (l *Log) reindex(s *segment, h *handle, x *indexes, pos, end int64) error {
 	if err := l.rewriteIndexes(s, n, true); err != nil {
 		return err
 	}
-	if err := cutFile(l.fs, s.name(extAppendTime), int64(len(n.appends))*appendEntrySize, true); err != nil {
+	// Synced: entries of what is gone must not come back for what is appended in its place.
+	if err := l.loadAppends(s, n, end, l.lastAppendMs); err != nil {
 		return err
 	}
-	n.persisted[2] = min(len(n.appends), x.persisted[2])
+	if err := syncFile(l.fs, s.name(extAppendTime)); err != nil {
+		return err
+	}
 	s.ix.Store(n)
 	s.sum.Store(nil)
 	s.noTxns.Store(len(n.aborted) == 0)
-	s.firstMs, s.dirty, l.lastBatch = noFirstMs, true, -1
+	s.firstMs, s.dirty = noFirstMs, true
 	state, err := l.producersAt(end)
 	if err != nil {
 		return err
@@ -264,7 +273,7 @@ func (l *Log) adopt(c checkpoint) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.producers, l.epochs.dirty = state, false
-	l.lastAppendMs, l.lastBatch = c.lastAppendMs, -1
+	l.lastAppendMs = c.lastAppendMs
 	l.logStart.Store(c.logStart)
 	l.leo.Store(c.recovery)
 	l.firstOpen.Store(state.firstOpen())

@@ -45,7 +45,7 @@ func testManifest() *Manifest {
 func testFooter() *Footer {
 	return &Footer{Cluster: "cluster-a", Partition: testPartition(), TopicName: "orders", Base: 10, End: 20, LeaderEpoch: 2, Incarnation: 1,
 		DataBytes: 1000, Records: 10, MaxTimestamp: record.AppendTime{Ms: 1020, Offset: 19}, Index: []IndexEntry{{10, 0, 1010}, {15, 500, 1015}},
-		Chunks: []Chunk{{0, 600, 10, 7}, {600, 400, 16, 9}}, AppendTimes: []record.AppendTime{{Ms: 1010, Offset: 10}, {Ms: 2020, Offset: 15}},
+		Chunks: []Chunk{{0, 600, 10, 7}, {600, 400, 16, 9}}, AppendTimes: []record.AppendTime{{Ms: 1010, Offset: 10, SpanMs: 19}, {Ms: 2020, Offset: 15}}, AppendResolutionMs: 20,
 		Aborted: []record.AbortedTxn{{ProducerID: 5, First: 8, Last: 12, LastStable: 13}}, Epochs: []record.Epoch{{Epoch: 0, Start: 0}, {Epoch: 2, Start: 5}},
 		Producers: []byte("snapshot"), SHA256: [32]byte{1, 2, 3}}
 }

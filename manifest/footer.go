@@ -31,29 +31,30 @@ type Chunk struct {
 // Chunks cover the data without a hole. Base is the base offset of the first batch and End the offset after the last
 // record; offsets between may be missing. Index, Chunks, AppendTimes and Epochs are ascending.
 type Footer struct {
-	Cluster      string
-	Partition    PartitionID
-	TopicName    string
-	Base, End    int64
-	LeaderEpoch  int32 // of the uploader
-	Incarnation  uint32
-	DataBytes    int64
-	Records      int64
-	MaxTimestamp record.AppendTime // Ms = the largest record timestamp, Offset = the first record that has it
-	Index        []IndexEntry
-	Chunks       []Chunk
-	AppendTimes  []record.AppendTime
-	Aborted      []record.AbortedTxn
-	Epochs       []record.Epoch // whole history up to End
-	Producers    []byte         // Kafka's producer snapshot at End
-	SHA256       [32]byte       // of the data part
+	Cluster            string
+	Partition          PartitionID
+	TopicName          string
+	Base, End          int64
+	LeaderEpoch        int32 // of the uploader
+	Incarnation        uint32
+	DataBytes          int64
+	Records            int64
+	MaxTimestamp       record.AppendTime // Ms = the largest record timestamp, Offset = the first record that has it
+	Index              []IndexEntry
+	Chunks             []Chunk
+	AppendTimes        []record.AppendTime // each ends, in time too, before the next one begins
+	AppendResolutionMs int64               // stretches of append times are shorter, but where times were lost
+	Aborted            []record.AbortedTxn
+	Epochs             []record.Epoch // whole history up to End
+	Producers          []byte         // Kafka's producer snapshot at End
+	SHA256             [32]byte       // of the data part
 }
 
 const (
 	footerVersion  = 1
 	indexSize      = 3 * 8
 	chunkSize      = 3*8 + 4
-	appendTimeSize = 2 * 8
+	appendTimeSize = 2*8 + 4
 	abortedSize    = 4 * 8
 
 	// TrailerLen is the size of the trailer, the last bytes of a segment object.
@@ -94,10 +95,12 @@ func (f *Footer) Encode() []byte {
 		e.i64(c.First)
 		e.u32(c.CRC32C)
 	}
+	e.i64(f.AppendResolutionMs)
 	e.u32(uint32(len(f.AppendTimes)))
 	for _, a := range f.AppendTimes {
 		e.i64(a.Ms)
 		e.i64(a.Offset)
+		e.u32(a.SpanMs)
 	}
 	e.u32(uint32(len(f.Aborted)))
 	for _, a := range f.Aborted {
@@ -179,10 +182,11 @@ func DecodeFooter(b []byte) (*Footer, error) {
 			f.Chunks[i] = Chunk{d.i64(), d.i64(), d.i64(), d.u32()}
 		}
 	}
+	f.AppendResolutionMs = d.i64()
 	if n := d.count(appendTimeSize); n > 0 {
 		f.AppendTimes = make([]record.AppendTime, n)
 		for i := range f.AppendTimes {
-			f.AppendTimes[i] = record.AppendTime{Ms: d.i64(), Offset: d.i64()}
+			f.AppendTimes[i] = record.AppendTime{Ms: d.i64(), Offset: d.i64(), SpanMs: d.u32()}
 		}
 	}
 	if n := d.count(abortedSize); n > 0 {
@@ -236,11 +240,14 @@ func (f *Footer) Check() error {
 			return fmt.Errorf("index entry %d is out of order", i)
 		}
 	}
+	if f.AppendResolutionMs < 0 {
+		return fmt.Errorf("append times to %d ms", f.AppendResolutionMs)
+	}
 	for i, a := range f.AppendTimes {
 		if a.Offset < f.Base || a.Offset >= f.End {
 			return fmt.Errorf("append time %d of offset %d", i, a.Offset)
 		}
-		if i > 0 && (a.Offset <= f.AppendTimes[i-1].Offset || a.Ms < f.AppendTimes[i-1].Ms) {
+		if i > 0 && (a.Offset <= f.AppendTimes[i-1].Offset || a.Ms < f.AppendTimes[i-1].LastMs()) {
 			return fmt.Errorf("append time %d is out of order", i)
 		}
 	}

@@ -2,15 +2,10 @@ package manifest
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/varvelog/varve/record"
 )
-
-// AppendResolutionMs is how fine append times are: a batch appended this long or longer after the last entry of a log's
-// append time index begins a new entry, so a batch without an entry was appended less than this after the entry before it.
-const AppendResolutionMs = 1000
 
 // Clip chooses what a restore of [from, to) lists: entries in ascending order without overlap, trimmed to the range, all
 // live. It takes live and dead ones, never doomed ones; where several hold the same records, a live one before a dead
@@ -124,17 +119,33 @@ func EndAt(kept []Entry, from, t int64) (end int64, straddle *Entry) {
 	return end, nil
 }
 
-// CutOffset says where the records of a straddling entry appended at or before t end, in [en.Base, en.End].
-//
-// It never lets a record in that was appended after t. Each batch that has an append time in the footer is placed exactly;
-// the others are known to lie between their neighbours and less than AppendResolutionMs after the one before, and are let in
-// only if all that they share this doubt with were certainly appended by t. So where writes pause for the resolution, a
-// cut in the pause has all before it and nothing after it; amid steady writes it may leave out less than one resolution.
+// CutOffset says where the records of a straddling entry appended at or before t end, in [en.Base, en.End]. It never lets a
+// record in that was appended after t: a stretch of the footer's append times is in if all of it had been appended by t.
+// So where writes pause for the footer's resolution, a cut in the pause has all before it and nothing after it; amid
+// steady writes it may leave out less than the resolution.
 func CutOffset(f *Footer, en *Entry, t int64) int64 {
+	cut, _ := cutIn(f, en, t)
+	return cut
+}
+
+// CutDoubt says what CutOffset leaves out though some of it may have been appended at or before t: how many offsets at most,
+// and how far apart, ms, they were appended at most. 0, 0 where the cut is exact.
+func CutDoubt(f *Footer, en *Entry, t int64) (offsets, spanMs int64) {
+	cut, in := cutIn(f, en, t)
+	return in.End - cut, in.Ms
+}
+
+// doubt is the stretch that t falls in.
+type doubt struct{ End, Ms int64 }
+
+func cutIn(f *Footer, en *Entry, t int64) (cut int64, in doubt) {
 	if t >= en.LastAppend {
-		return en.End
+		return en.End, doubt{End: en.End}
 	}
 	times := f.AppendTimes
+	if len(times) == 0 {
+		return en.Base, doubt{en.End, en.LastAppend - en.FirstAppend}
+	}
 	i, _ := slices.BinarySearchFunc(times, t, func(a record.AppendTime, t int64) int {
 		if a.Ms <= t {
 			return -1
@@ -142,26 +153,23 @@ func CutOffset(f *Footer, en *Entry, t int64) int64 {
 		return 1
 	})
 	if i == 0 {
-		return en.Base
+		return en.Base, doubt{End: en.Base}
 	}
-	// times[i-1] is the last one at or before t. What lies before its batch is in. What follows, up to the batch of
-	// times[i], was appended at times[i].Ms the latest, and within the resolution.
-	cut := times[i-1].Offset
-	latest, end := en.LastAppend, f.End
+	// What lies before the last stretch that begins at or before t is in, and what lies behind it is out.
+	end := f.End
 	if i < len(times) {
-		latest, end = times[i].Ms, times[i].Offset
+		end = times[i].Offset
 	}
-	if min(latest, addMs(times[i-1].Ms, AppendResolutionMs-1)) <= t {
-		cut = end
+	end = min(max(end, en.Base), en.End)
+	a := times[i-1]
+	if a.LastMs() <= t {
+		return end, doubt{End: end}
 	}
-	return min(max(cut, en.Base), en.End)
-}
-
-func addMs(ms, n int64) int64 {
-	if ms > math.MaxInt64-n {
-		return math.MaxInt64
+	cut = min(max(a.Offset, en.Base), en.End)
+	if cut == end {
+		return end, doubt{End: end}
 	}
-	return ms + n
+	return cut, doubt{end, int64(a.SpanMs)}
 }
 
 // StartAt finds the log start at time t, ms by the store's clock: the first offset of those entries, not doomed, that had

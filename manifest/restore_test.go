@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,34 +134,42 @@ func TestEndAt(t *testing.T) {
 func TestCutOffset(t *testing.T) {
 	f := testFooter()
 	f.Base, f.End = 0, 100
-	f.AppendTimes = []record.AppendTime{{Ms: 1000, Offset: 0}, {Ms: 2000, Offset: 40}, {Ms: 8000, Offset: 60}}
+	f.AppendTimes = []record.AppendTime{{Ms: 1000, Offset: 0, SpanMs: 19}, {Ms: 2000, Offset: 40}, {Ms: 8000, Offset: 60, SpanMs: 5}}
 	en := timed(0, 100, 1000, 8005)
 	trimmed := en
-	trimmed.Base, trimmed.End = 10, 50
+	trimmed.Base, trimmed.End = 10, 30
+	bare := testFooter()
+	bare.Base, bare.End, bare.AppendTimes = 0, 100, nil
 	for _, c := range []struct {
-		name    string
-		en      Entry
-		t, want int64
+		name                 string
+		f                    *Footer
+		en                   Entry
+		t, want, left, width int64
 	}{
-		{"before all", en, 999, 0},
-		{"the first batch's block is in doubt", en, 1000, 0},
-		{"the resolution has passed", en, 1999, 40},
-		{"the next block is in doubt", en, 2000, 40},
-		{"a pause between two writes has all before it", en, 3000, 60},
-		{"and nothing after it", en, 7999, 60},
-		{"the last block is in doubt until the last append", en, 8004, 60},
-		{"the last append", en, 8005, 100},
-		{"a trimmed entry bounds the cut", trimmed, 7999, 50},
-		{"from below too", trimmed, 1000, 10},
+		{"before all", f, en, 999, 0, 0, 0},
+		{"a stretch under way is in doubt", f, en, 1000, 0, 40, 19},
+		{"to its end", f, en, 1018, 0, 40, 19},
+		{"and then in", f, en, 1019, 40, 0, 0},
+		{"a batch alone is in at once", f, en, 2000, 60, 0, 0},
+		{"a pause between two writes has all before it", f, en, 3000, 60, 0, 0},
+		{"and nothing after it", f, en, 7999, 60, 0, 0},
+		{"the last stretch is in doubt until the last append", f, en, 8004, 60, 40, 5},
+		{"the last append", f, en, 8005, 100, 0, 0},
+		{"a trimmed entry bounds the cut", f, trimmed, 7999, 30, 0, 0},
+		{"from below too", f, trimmed, 1000, 10, 20, 19},
+		{"without times all is in doubt", bare, en, 5000, 0, 100, 7005},
 	} {
-		if got := CutOffset(f, &c.en, c.t); got != c.want {
+		if got := CutOffset(c.f, &c.en, c.t); got != c.want {
 			t.Errorf("%s: at %d %d, want %d", c.name, c.t, got, c.want)
+		}
+		if left, width := CutDoubt(c.f, &c.en, c.t); left != c.left || width != c.width {
+			t.Errorf("%s: at %d up to %d left out within %d ms, want %d, %d", c.name, c.t, left, width, c.left, c.width)
 		}
 	}
 }
 
-// A log appends batches at random moments and indexes them as localseg does; a cut never has a record of later than
-// t, misses less than the resolution, and is exact in a pause.
+// A log appends batches at random moments and tells stretches apart as localseg does; then the list is coarsened. A cut never
+// has a record of later than t, misses less than the resolution, and is exact in a pause as long as it.
 func TestCutOffsetAgainstALog(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -167,31 +177,75 @@ func TestCutOffsetAgainstALog(t *testing.T) {
 		var log []batch
 		var times []record.AppendTime
 		off, ms := int64(0), int64(10_000)
-		for range 1 + r.IntN(40) {
+		for range 1 + r.IntN(60) {
 			n := 1 + r.Int64N(5)
 			log = append(log, batch{off, off + n, ms})
-			if len(times) == 0 || ms-times[len(times)-1].Ms >= AppendResolutionMs {
+			if k := len(times); k > 0 && ms-times[k-1].Ms < record.AppendResolutionMs {
+				times[k-1] = times[k-1].Until(ms)
+			} else {
 				times = append(times, record.AppendTime{Ms: ms, Offset: off})
 			}
 			off += n
-			ms += []int64{0, 1, 300, 999, 1000, 5000}[r.IntN(6)]
+			ms += []int64{0, 1, 7, 19, 20, 21, 70, 900}[r.IntN(8)]
 		}
+		times, resolution := CoarsenAppendTimes(times, []int{100, 20, 5, 1}[seed%4])
 		en := timed(0, off, log[0].ms, log[len(log)-1].ms)
-		f := &Footer{Base: 0, End: off, AppendTimes: times}
-		for at := int64(9_000); at < ms+2000; at += 97 {
+		f := &Footer{Base: 0, End: off, AppendTimes: times, AppendResolutionMs: resolution}
+		var moments []int64
+		for _, b := range log {
+			moments = append(moments, b.ms-1, b.ms, b.ms+1, b.ms+resolution/2, b.ms+resolution-1, b.ms+resolution)
+		}
+		for _, at := range moments {
 			cut := CutOffset(f, &en, at)
+			left, width := CutDoubt(f, &en, at)
 			var exact, atLeast int64
+			last, next := int64(math.MinInt64), int64(math.MaxInt64) // the appends around t
 			for _, b := range log {
 				if b.ms <= at {
-					exact = b.end
+					exact, last = b.end, b.ms
+				} else {
+					next = min(next, b.ms)
 				}
-				if b.ms <= at-AppendResolutionMs {
+				if b.ms <= at-resolution {
 					atLeast = b.end
 				}
 			}
-			if cut > exact || cut < atLeast {
-				t.Fatalf("seed %d: cut at %d is %d, want in [%d, %d]", seed, at, cut, atLeast, exact)
+			if cut > exact || cut < atLeast || last > 0 && next-last >= resolution && cut != exact {
+				t.Fatalf("seed %d: cut at %d is %d, want in [%d, %d]; resolution %d, appends at %d and %d around", seed, at, cut, atLeast, exact, resolution, last, next)
 			}
+			if cut+left < exact || width >= resolution || (left == 0) != (width == 0) {
+				t.Fatalf("seed %d: cut at %d is %d with %d left out within %d ms, want %d; resolution %d", seed, at, cut, left, width, exact, resolution)
+			}
+		}
+	}
+}
+
+func TestACoarseListIsBounded(t *testing.T) {
+	var list []record.AppendTime
+	for i := range int64(1000) {
+		list = append(list, record.AppendTime{Ms: 1000 + 20*i, Offset: i})
+	}
+	for _, c := range []struct {
+		limit, entries int
+		resolution     int64
+	}{{1000, 1000, 20}, {999, 500, 40}, {100, 63, 320}, {0, 1, 20 << 10}} {
+		got, resolution := CoarsenAppendTimes(slices.Clone(list), c.limit)
+		if len(got) != c.entries || resolution != c.resolution || got[0].Ms != 1000 || got[len(got)-1].LastMs() != list[999].Ms {
+			t.Errorf("limit %d: %d entries to %d ms, %v", c.limit, len(got), resolution, got[0])
+		}
+	}
+	wide := []record.AppendTime{{Ms: 1, Offset: 0}, {Ms: math.MaxInt64 - 5, Offset: 1}, {Ms: math.MaxInt64 - 4, Offset: 2}}
+	if got, _ := CoarsenAppendTimes(wide, 1); len(got) != 1 || got[0].LastMs() != math.MaxInt64-4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAppendedByIsTheEndOfTheStretch(t *testing.T) {
+	f := testFooter()
+	f.AppendTimes = []record.AppendTime{{Ms: 1000, Offset: 10, SpanMs: 19}, {Ms: 2000, Offset: 15, SpanMs: 5}}
+	for _, c := range []struct{ off, last, want int64 }{{10, 9000, 1019}, {14, 9000, 1019}, {15, 9000, 2005}, {19, 2003, 2003}, {9, 9000, 9000}} {
+		if got := f.AppendedBy(c.off, c.last); got != c.want {
+			t.Errorf("%d: %d, want %d", c.off, got, c.want)
 		}
 	}
 }

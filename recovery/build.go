@@ -114,7 +114,7 @@ func (b *builder) putTail(ctx context.Context, id manifest.PartitionID, topic st
 	}
 	f, data := describe(t.batches)
 	f.Cluster, f.Partition, f.TopicName, f.LeaderEpoch, f.Incarnation = b.cluster, id, topic, epoch, b.incarnation
-	f.AppendTimes = t.times
+	f.AppendTimes, f.AppendResolutionMs = t.times, record.AppendResolutionMs
 	f.Aborted = slices.DeleteFunc(t.abortedTxns, func(a record.AbortedTxn) bool { return a.Last < f.Base })
 	f.Epochs, f.Producers = epochs, t.producers
 	if err := f.Check(); err != nil {
@@ -126,5 +126,5 @@ func (b *builder) putTail(ctx context.Context, id manifest.PartitionID, topic st
 		return manifest.Entry{}, err
 	}
 	return manifest.Entry{Base: t.from, End: t.end, Object: key, SizeBytes: int64(len(body)), DataBytes: f.DataBytes, LeaderEpoch: epoch,
-		MaxTimestamp: f.MaxTimestamp.Ms, FirstAppend: t.times[0].Ms, LastAppend: t.times[len(t.times)-1].Ms, SHA256: f.SHA256}, nil
+		MaxTimestamp: f.MaxTimestamp.Ms, FirstAppend: t.times[0].Ms, LastAppend: t.times[len(t.times)-1].LastMs(), SHA256: f.SHA256}, nil
 }

@@ -12,7 +12,7 @@ import (
 type footerOf func(*manifest.Entry) (*manifest.Footer, error)
 
 // cutAt finds [start, end) of a partition as of a time, ms, from all of its tip's entries. Below end every record was
-// appended at or before the time, to the resolution of append times (manifest.CutOffset).
+// appended at or before the time, and to the resolution of append times all that were are below it (manifest.CutOffset).
 func cutAt(tip *manifest.Manifest, entries []manifest.Entry, ms int64, footer footerOf) (start, end int64, err error) {
 	low := tip.LogStart
 	for i := range entries {

@@ -58,6 +58,11 @@ type PartitionPlan struct {
 	Cut       bool      `json:"cut,omitempty"` // the last object is trimmed: what is left of its end is written anew
 	Gaps      []GapPlan `json:"gaps,omitempty"`
 
+	// Where the time falls among records that were appended so close together that only their order is known: how close, and
+	// how many offsets behind End may have been appended by then too. 0 where the cut is exact.
+	ResolutionMs int64 `json:"resolution_ms,omitempty"`
+	LeftOut      int64 `json:"left_out_max,omitempty"`
+
 	source *manifest.Manifest
 	kept   []manifest.Entry // what the new manifest lists, as the source's does; the last one may be trimmed
 	before *manifest.Entry  // the entry before the last one, where the state at a cut begins

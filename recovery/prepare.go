@@ -91,6 +91,7 @@ func resolve(ctx context.Context, s *Source, c chosen, n int32, target Target, w
 		return nil, err
 	}
 	start, end := tip.LogStart, tip.Through
+	var leftOut, resolutionMs int64
 	switch {
 	case target.Kind == Offsets:
 		end, _ = target.endOf(c.rec.Name, n)
@@ -98,12 +99,19 @@ func resolve(ctx context.Context, s *Source, c chosen, n int32, target Target, w
 			return nil, &TargetError{fmt.Sprintf("offset %d of %s:%d is outside of [%d, %d], what the archive has", end, c.rec.Name, n, tip.LogStart, tip.Through), w}
 		}
 	case c.at != maxTime:
-		start, end, err = cutAt(tip, entries, c.at, func(e *manifest.Entry) (*manifest.Footer, error) { return s.Reader.Footer(ctx, e) })
+		start, end, err = cutAt(tip, entries, c.at, func(e *manifest.Entry) (*manifest.Footer, error) {
+			f, err := s.Reader.Footer(ctx, e)
+			if err == nil {
+				leftOut, resolutionMs = manifest.CutDoubt(f, e, c.at)
+			}
+			return f, err
+		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	p := planPartition(n, tip, entries, start, end)
+	p.LeftOut, p.ResolutionMs = leftOut, resolutionMs
 	return &p, nil
 }
 

@@ -27,6 +27,7 @@ type tail struct {
 
 	batches     []record.Batch // written anew; the last of them, as many as aborted, are markers
 	from, end   int64          // what the new object covers
+	since       int64          // its first batch was appended then or later, ms
 	times       []record.AppendTime
 	aborted     int
 	abortedTxns []record.AbortedTxn
@@ -64,7 +65,7 @@ func (b *builder) tail(ctx context.Context, p *PartitionPlan) (*tail, error) {
 	if err := b.rewrite(ctx, p, t, from, lastBase >= 0); err != nil {
 		return nil, err
 	}
-	at := inForce(f.AppendTimes, p.End-1, last.FirstAppend)
+	at := f.AppendedBy(p.End-1, last.LastAppend)
 	for _, o := range open {
 		m := record.BuildMarker(nil, o.ProducerID, o.ProducerEpoch, at, record.Marker{CoordinatorEpoch: max(o.CoordinatorEpoch, 0)})
 		m.SetOffset(t.end)
@@ -74,7 +75,7 @@ func (b *builder) tail(ctx context.Context, p *PartitionPlan) (*tail, error) {
 	}
 	t.aborted, t.abortedTxns, t.producers = len(open), state.Aborted(), state.Snapshot()
 	if len(t.batches) > 0 {
-		t.times = []record.AppendTime{{Ms: at, Offset: t.batches[0].BaseOffset()}}
+		t.times = []record.AppendTime{record.AppendTime{Ms: t.since, Offset: t.batches[0].BaseOffset()}.Until(at)}
 	}
 	return t, nil
 }
@@ -128,7 +129,7 @@ func (b *builder) rewrite(ctx context.Context, p *PartitionPlan, t *tail, from i
 				return fmt.Errorf("transactions that are open at offset %d span more than %d bytes; choose another target", p.End, tailMax)
 			}
 			if len(t.batches) == 0 {
-				t.from = max(batch.BaseOffset(), e.Base)
+				t.from, t.since = max(batch.BaseOffset(), e.Base), e.FirstAppend
 			}
 			t.batches = append(t.batches, bytes.Clone(batch))
 		}
@@ -150,21 +151,10 @@ func (b *builder) rewrite(ctx context.Context, p *PartitionPlan, t *tail, from i
 			return err
 		}
 		e.End = t.from
-		e.LastAppend = max(e.FirstAppend, inForce(f.AppendTimes, t.from, e.FirstAppend))
+		e.LastAppend = max(e.FirstAppend, f.AppendedBy(t.from-1, e.LastAppend))
+		t.since = e.LastAppend
 	}
 	return nil
-}
-
-// inForce is the append time that holds at an offset; first where there is none below.
-func inForce(times []record.AppendTime, off, first int64) int64 {
-	ms := first
-	for _, a := range times {
-		if a.Offset > off {
-			break
-		}
-		ms = max(ms, a.Ms)
-	}
-	return ms
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -160,12 +160,14 @@ func (p *Partition) archivedUntil() (ms int64, pending bool) {
 	if log.LEO() <= m.Through || p.topic().CopyDisabled {
 		return 0, false
 	}
-	// The entry in force at the oldest pending record is not after its append.
-	times, err := log.AppendTimes(m.Through, m.Through+1)
+	// The oldest pending record was not appended before its stretch began. ThroughTime does not bound it: it is only known
+	// that what is archived had been appended by then.
+	from := max(m.Through, log.LocalStart())
+	times, err := log.AppendTimes(from, from+1)
 	if err != nil || len(times) == 0 {
-		return m.ThroughTime - 1, true
+		return 0, true // not known: no mark now
 	}
-	return max(times[0].Ms-1, m.ThroughTime-1), true
+	return times[0].Ms - 1, true
 }
 
 // owe remembers a resigned partition's debt.

@@ -85,12 +85,7 @@ func rolled(m *manifest.Manifest, segs []localseg.SegmentInfo, localStart, throu
 		if s.Active || s.End <= from || s.End > committed {
 			continue
 		}
-		end := tailEnd(m, s.End)
-		r := part{base: from, end: end}
-		if end == s.End {
-			r.lastSeen = s.LastAppendTime
-		}
-		return r, true
+		return part{base: from, end: tailEnd(m, s.End)}, true
 	}
 	return part{}, false
 }
@@ -166,7 +161,7 @@ func (p *Partition) upload(ctx context.Context) error {
 		}
 		if u.seg != nil {
 			e.Add = []manifest.Entry{u.seg.entry}
-			e.ThroughTime = u.seg.through
+			e.ThroughTime = u.seg.entry.LastAppend
 			through = max(through, u.seg.entry.End)
 		}
 		e.Epochs = epochsBelow(p.src.Log().Epochs(), through)

@@ -21,8 +21,7 @@ type Mem struct {
 	live    map[string]*inode // by clean path; directories too
 	durable map[string]*inode // directory entries that survive a crash for certain
 	journal map[string][]entryOp
-	boot    int // counts crashes: files opened before one are dead
-	ticks   int64
+	boot    int   // counts crashes: files opened before one are dead
 	space   int64 // bytes that may still be added; -1: no limit
 	faults  faults
 }
@@ -93,7 +92,7 @@ func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 		m.faults.record("create", name, 0)
-		n = &inode{clean: true, mtime: m.tick()}
+		n = &inode{clean: true, mtime: time.Now().UnixMilli()}
 		m.live[name] = n
 		m.note(entryOp{set: name, node: n})
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
@@ -105,11 +104,6 @@ func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
 		m.resize(n, 0)
 	}
 	return &memFile{m: m, n: n, name: name, boot: m.boot, append: flag&os.O_APPEND != 0}, nil
-}
-
-func (m *Mem) tick() int64 {
-	m.ticks++
-	return m.ticks
 }
 
 func (m *Mem) Rename(oldName, newName string) error {
@@ -197,7 +191,7 @@ func (m *Mem) mkdir(name string) {
 		return
 	}
 	m.mkdir(path.Dir(name))
-	n := &inode{dir: true, clean: true, mtime: m.tick()}
+	n := &inode{dir: true, clean: true, mtime: time.Now().UnixMilli()}
 	m.live[name] = n
 	m.note(entryOp{set: name, node: n})
 	m.faults.record("mkdir", name, 0)

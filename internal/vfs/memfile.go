@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 type memFile struct {
@@ -99,7 +100,7 @@ func (m *Mem) put(n *inode, p []byte, off int64) int {
 	}
 	n.touch(off)
 	copy(n.data[off:], p)
-	n.mtime = m.tick()
+	n.mtime = time.Now().UnixMilli()
 	return len(p)
 }
 
@@ -121,7 +122,7 @@ func (m *Mem) resize(n *inode, size int64) {
 	} else {
 		n.data = append(n.data, make([]byte, size-old)...)
 	}
-	n.mtime = m.tick()
+	n.mtime = time.Now().UnixMilli()
 }
 
 func (f *memFile) Size() (int64, error) {
