@@ -202,7 +202,7 @@ func (h *History) asOf(p *part, at moment, have map[int64]bool, m *manifest.Mani
 		case have[off] && s.sent.UnixMilli() > at.ms:
 			return off, fmt.Errorf("offset %d was appended %s later", off, s.sent.Sub(time.UnixMilli(at.ms)))
 		case have[off] || !s.acked || off >= m.Through || !ok || off < gone || windowMs < time.Hour.Milliseconds():
-		case s.vague || s.told.UnixMilli() > at.ms-2*manifest.AppendResolutionMs || p.deletedBefore(m, first, off):
+		case s.vague || s.told.UnixMilli() > at.ms-2*record.AppendResolutionMs || p.deletedBefore(m, first, off):
 		default:
 			return off, fmt.Errorf("offset %d, acknowledged %s before, is missing", off, time.UnixMilli(at.ms).Sub(s.told))
 		}
