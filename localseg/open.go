@@ -132,7 +132,8 @@ func (l *Log) checkTopicID() error {
 	} else if len(got) == len(want) && strings.HasPrefix(got, "version: 0\ntopic_id: ") {
 		return fmt.Errorf("%s has %q, want %q: %w", name, got, want, ErrTopicID)
 	}
-	return writeFile(l.fs, name, []byte(want), true) // missing or torn: it was never synced
+	l.unsynced = l.o.DeferSync
+	return writeFile(l.fs, name, []byte(want), !l.o.DeferSync) // missing or torn: it was never synced
 }
 
 func (l *Log) readCheckpoint() error {
