@@ -79,7 +79,8 @@ type Log struct {
 	haveCP bool
 	trust  bool // during Open: what the checkpoint says of the files holds
 
-	unsynced bool // Open has changed files; owned by Open, then by SyncRecovered
+	found    []int64 // during Open: the offsets of the snapshots in the directory, rising
+	unsynced bool    // Open has changed files; owned by Open, then by SyncRecovered
 }
 
 func (l *Log) segments() []*segment {

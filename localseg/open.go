@@ -53,6 +53,7 @@ func (l *Log) recover(entries []fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
+	defer func() { l.found = nil }()
 	if err := l.readCheckpoint(); err != nil {
 		return err
 	}
@@ -74,9 +75,10 @@ func (l *Log) recover(entries []fs.DirEntry) error {
 	return l.settle()
 }
 
-// inventory finds the segments, with their sizes, and removes left-overs.
+// inventory finds the segments, with their sizes, and the snapshots, and removes left-overs.
 func (l *Log) inventory(entries []fs.DirEntry) ([]*segment, error) {
 	var segs []*segment
+	l.found = []int64{}
 	emptyTxns := map[int64]bool{}
 	for _, e := range entries {
 		name := e.Name()
@@ -87,6 +89,9 @@ func (l *Log) inventory(entries []fs.DirEntry) ([]*segment, error) {
 			continue
 		}
 		base, ext, ok := parseName(name)
+		if ok && ext == extSnapshot {
+			l.found = append(l.found, base)
+		}
 		if !ok || ext != extLog && ext != extTxnIndex {
 			continue
 		}
