@@ -103,9 +103,9 @@ var syncWays = map[string]func(*vfs.Mem) vfs.FS{
 func TestCrashWhileManyLogsAreFlushed(t *testing.T) {
 	const n = 17
 	for way, wrap := range syncWays {
-		step := 1
+		step := 5 // each call of a log is hit in one log or another: there are some 30 of each
 		if way != "whole" || testing.Short() {
-			step = 13
+			step = 37
 		}
 		for k := 0; ; k += step {
 			m := vfs.NewMem()
