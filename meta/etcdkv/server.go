@@ -206,7 +206,7 @@ func (o *ServerOptions) config() (*embed.Config, error) {
 		// The quota also sets the size of the address space that bbolt maps; etcd's default maps 10 GiB.
 		c.QuotaBackendBytes = defaultQuota - 1
 	}
-	c.WarningApplyDuration = 500 * time.Millisecond // etcd's 100 ms is told many times over by any disk that is busy
+	c.WarningApplyDuration = 500 * time.Millisecond        // etcd's 100 ms is told many times over by any disk that is busy
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 2500 // entries kept in memory, and read again at a start
 	c.MaxWalFiles, c.MaxSnapFiles = 3, 3
 	c.ListenPeerUrls, c.ListenClientUrls, c.AdvertiseClientUrls = nil, nil, nil
