@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -368,4 +373,21 @@ func FuzzFrame(f *testing.F) {
 		}
 		w.server.budget.sem.Release(w.server.budget.size)
 	})
+}
+
+// A client that just leaves is no news, whichever call of ours finds out.
+func TestClientsThatLeaveAreNotWarnedOf(t *testing.T) {
+	for _, err := range []error{
+		io.EOF,
+		&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+		fmt.Errorf("send: %w", os.NewSyscallError("send", syscall.EPIPE)), // sendfile
+		fmt.Errorf("send: %w", os.NewSyscallError("send", syscall.ECONNRESET)),
+	} {
+		if !quiet(err) {
+			t.Errorf("%v is told as a fault", err)
+		}
+	}
+	if err := errors.New("frame of 3 bytes"); quiet(err) {
+		t.Errorf("%v is not told", err)
+	}
 }

@@ -153,6 +153,8 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 	if size == 0 {
 		s.firstMs = batches[0].MaxTimestamp()
 	}
+	// The bounds first: an index entry must not lead a look-up to what lies outside of them.
+	s.setBounds(size+total, batches[len(batches)-1].NextOffset())
 	interval := l.cfg.Load().IndexIntervalBytes
 	pos := size
 	x.mu.Lock()
@@ -181,7 +183,6 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 			return err
 		}
 	}
-	s.setBounds(pos, batches[len(batches)-1].NextOffset())
 	return nil
 }
 

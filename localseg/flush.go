@@ -194,9 +194,13 @@ func (l *Log) writeCheckpoint(c checkpoint) error {
 	if err := replaceFile(l.fs, path.Join(l.dir, fileCheckpoint), c.encode()); err != nil {
 		return err
 	}
+	l.adoptCheckpoint(c)
+	return nil
+}
+
+func (l *Log) adoptCheckpoint(c checkpoint) {
 	l.cp, l.haveCP = c, true
 	l.recovery.Store(max(c.recovery, 0))
-	return nil
 }
 
 // dropSnapshot removes a snapshot that a flush made and a later one replaced; those at segment bases stay.

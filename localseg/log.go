@@ -25,8 +25,8 @@ type Options struct {
 	// Clean says that the broker was shut down cleanly. Without it Open also checks the last batches of a log that has
 	// not grown since its last flush. What was written after the last flush is always checked.
 	Clean bool
-	// DeferSync says that the caller makes what Open recovered durable (vfs.FSSyncer, once for all logs of a disk) before it
-	// serves anything or appends. Without it Open syncs file by file, which costs some milliseconds a log.
+	// DeferSync says that the caller makes what Open recovered durable (SyncRecovered, once for all logs) before it serves
+	// anything or appends. Without it Open syncs file by file, which costs some milliseconds a log.
 	DeferSync bool
 	Logger    *slog.Logger
 	Files     *FileCache  // shared bound on open segment files; nil: no bound
@@ -77,6 +77,9 @@ type Log struct {
 	cp     checkpoint // the last one written; owned by checkpoints
 	haveCP bool
 	trust  bool // during Open: what the checkpoint says of the files holds
+
+	found    []int64 // during Open: the offsets of the snapshots in the directory, rising
+	unsynced bool    // Open has changed files; owned by Open, then by SyncRecovered
 }
 
 func (l *Log) segments() []*segment {

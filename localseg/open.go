@@ -53,6 +53,7 @@ func (l *Log) recover(entries []fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
+	defer func() { l.found = nil }()
 	if err := l.readCheckpoint(); err != nil {
 		return err
 	}
@@ -74,9 +75,10 @@ func (l *Log) recover(entries []fs.DirEntry) error {
 	return l.settle()
 }
 
-// inventory finds the segments, with their sizes, and removes left-overs.
+// inventory finds the segments, with their sizes, and the snapshots, and removes left-overs.
 func (l *Log) inventory(entries []fs.DirEntry) ([]*segment, error) {
 	var segs []*segment
+	l.found = []int64{}
 	emptyTxns := map[int64]bool{}
 	for _, e := range entries {
 		name := e.Name()
@@ -87,6 +89,9 @@ func (l *Log) inventory(entries []fs.DirEntry) ([]*segment, error) {
 			continue
 		}
 		base, ext, ok := parseName(name)
+		if ok && ext == extSnapshot {
+			l.found = append(l.found, base)
+		}
 		if !ok || ext != extLog && ext != extTxnIndex {
 			continue
 		}
@@ -132,7 +137,8 @@ func (l *Log) checkTopicID() error {
 	} else if len(got) == len(want) && strings.HasPrefix(got, "version: 0\ntopic_id: ") {
 		return fmt.Errorf("%s has %q, want %q: %w", name, got, want, ErrTopicID)
 	}
-	return writeFile(l.fs, name, []byte(want), true) // missing or torn: it was never synced
+	l.unsynced = l.o.DeferSync
+	return writeFile(l.fs, name, []byte(want), !l.o.DeferSync) // missing or torn: it was never synced
 }
 
 func (l *Log) readCheckpoint() error {

@@ -104,7 +104,7 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 			}
 			segs = l.segments()
 		}
-		if err := l.finishScan(s, pos, at, end); err != nil {
+		if err := l.finishScan(s, pos, at, end, i+1 == len(segs)); err != nil {
 			return err
 		}
 		next = end
@@ -114,6 +114,7 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 		return err
 	}
 	if l.o.DeferSync {
+		l.unsynced = true
 		return nil
 	}
 	return errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(path.Dir(l.dir)))
@@ -207,14 +208,16 @@ func (l *Log) clipIndex(s *segment, ext string, pos, next int64) error {
 }
 
 // finishScan cuts the segment at byte at, makes it durable and writes its indexes: anew if all of it was checked, else
-// behind those of what lies below byte from.
-func (l *Log) finishScan(s *segment, from, at, end int64) error {
+// behind those of what lies below byte from. Those of the active segment stay in memory, as those of batches just
+// appended do: a start after a crash then makes no files, where thousands of partitions would make four each.
+func (l *Log) finishScan(s *segment, from, at, end int64, active bool) error {
 	h, err := l.files.acquire(l.fs, s)
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	if at < s.size {
+	torn := at < s.size
+	if torn {
 		if err := h.f.Truncate(at); err != nil {
 			return err
 		}
@@ -233,13 +236,13 @@ func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	if err := l.loadAppends(s, x, end, latest); err != nil {
 		return err
 	}
-	if from == 0 {
-		if err := l.rewriteIndexes(s, x, false); err != nil {
+	if err := l.persistScanned(s, x, from == 0, active); err != nil {
+		return err
+	}
+	if torn { // the file's modification time says no more when its first batch came
+		if err := l.persist(s, x, 2); err != nil {
 			return err
 		}
-	}
-	if err := l.persistAll(s, x); err != nil {
-		return err
 	}
 	if _, last := x.appendBounds(); last > l.lastAppendMs {
 		l.lastAppendMs = last
@@ -248,4 +251,25 @@ func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	s.dirty = true // its indexes are not synced
 	l.namesDirty = true
 	return nil
+}
+
+func (l *Log) persistScanned(s *segment, x *indexes, whole, active bool) error {
+	if active {
+		s.active.Store(true) // so that its indexes are kept
+		if !whole {
+			return nil
+		}
+		for _, ext := range [...]string{extIndex, extTimeIndex, extTxnIndex} { // what they have may be torn
+			if err := removeFile(l.fs, s.name(ext)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if whole {
+		if err := l.rewriteIndexes(s, x, false); err != nil {
+			return err
+		}
+	}
+	return l.persistAll(s, x)
 }

@@ -90,6 +90,9 @@ func (l *Log) replay(state *producers, from, to int64) error {
 
 // snapshots lists the offsets of the snapshot files, rising.
 func (l *Log) snapshots() ([]int64, error) {
+	if l.found != nil {
+		return l.found, nil
+	}
 	entries, err := l.fs.ReadDir(l.dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

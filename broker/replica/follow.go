@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
 )
 
@@ -52,6 +53,9 @@ func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
 		changed := h.seen == nil || h.seen.Version != t.Version || inherited
 		complete := true
 		for i, mp := range t.Partitions {
+			if !changed && i < len(h.seen.Partitions) && h.seen.Partitions[i] == mp {
+				continue // most of them: with thousands, each pointer that moves makes a new image
+			}
 			p := m.hostedPart(h, i)
 			switch {
 			case p != nil:
@@ -222,20 +226,31 @@ func (m *Manager) remove(ctx context.Context, p *Partition) {
 	m.o.Logger.Info("partition removed", "topic", p.name, "partition", p.id.Partition)
 }
 
-// openAll opens logs, several at once, and lets them be served.
+// openAll opens logs, several at once, makes durable what was recovered, all together, and lets them be served.
 func (m *Manager) openAll(parts []*Partition, img *meta.Image) {
 	if len(parts) == 0 {
 		return
 	}
+	logs := make([]*localseg.Log, len(parts))
 	var g errgroup.Group
 	g.SetLimit(closers)
-	for _, p := range parts {
+	for i, p := range parts {
 		g.Go(func() error {
-			m.open(p, img.TopicsByID[p.id.Topic].Partitions[p.id.Partition])
+			logs[i] = m.open(p)
 			return nil
 		})
 	}
 	g.Wait()
+	opened := slices.DeleteFunc(slices.Clone(logs), func(l *localseg.Log) bool { return l == nil })
+	if err := localseg.SyncRecovered(opened); err != nil {
+		m.o.Logger.Error("sync recovered logs", "err", err) // those that it concerns are offline
+	}
+	for i, p := range parts {
+		if logs[i] != nil {
+			p.log = logs[i]
+			m.admit(p, img.TopicsByID[p.id.Topic].Partitions[p.id.Partition])
+		}
+	}
 	m.announce()
 }
 

@@ -3,10 +3,11 @@ package replica
 import (
 	"context"
 	"time"
+
+	"github.com/varvelog/varve/localseg"
 )
 
-// flush makes rolled segments durable, off the path of acknowledgements, until ctx ends; and now and then the active ones, so that
-// recovery after a crash has a bounded past to look at.
+// flush makes rolled segments durable, off the path of acknowledgements, until ctx ends.
 func (m *Manager) flush(ctx context.Context) {
 	for {
 		p := m.flusher.next(ctx)
@@ -16,11 +17,7 @@ func (m *Manager) flush(ctx context.Context) {
 		if p.stopped() != nil {
 			continue
 		}
-		do := p.log.FlushRolled
-		if p.flushWhole.Swap(false) {
-			do = p.log.Flush
-		}
-		if err := do(); err != nil && p.stopped() == nil {
+		if err := p.log.FlushRolled(); err != nil && p.stopped() == nil {
 			m.o.Logger.Error("flush log", "topic", p.name, "partition", p.id.Partition, "err", err)
 		}
 	}
@@ -45,6 +42,10 @@ func (m *Manager) keepHouse(ctx context.Context) {
 			return
 		case <-retain.C:
 			m.retain(ctx)
+			if time.Since(m.flushed) >= wholeFlush {
+				m.flushed = time.Now()
+				m.flushAll()
+			}
 		case <-backlog:
 			m.countBacklog()
 		}
@@ -57,10 +58,6 @@ const wholeFlush = 5 * time.Minute
 // retain deletes what retention allows. Local data of a tiered topic goes only below what is committed to the archive.
 func (m *Manager) retain(ctx context.Context) {
 	now := time.Now().UnixMilli()
-	whole := time.Since(m.flushed) >= wholeFlush
-	if whole {
-		m.flushed = time.Now()
-	}
 	for _, p := range m.All() {
 		if ctx.Err() != nil {
 			return
@@ -84,10 +81,19 @@ func (m *Manager) retain(ctx context.Context) {
 		if a := p.archive.Load(); a != nil {
 			a.Notify() // it may have rolled
 		}
-		if whole && p.log.RecoveryPoint() < p.log.LEO() {
-			p.flushWhole.Store(true)
-			m.flusher.add(p)
+	}
+}
+
+// flushAll makes everything durable, so that recovery after a crash has a bounded past to look at.
+func (m *Manager) flushAll() {
+	var logs []*localseg.Log
+	for _, p := range m.All() {
+		if p.stopped() == nil {
+			logs = append(logs, p.log)
 		}
+	}
+	if err := localseg.FlushAll(logs); err != nil {
+		m.o.Logger.Error("flush logs", "err", err)
 	}
 }
 

@@ -149,8 +149,10 @@ func (m *Manager) Run(ctx context.Context) error {
 // closers bounds the logs that are opened or closed at once.
 const closers = 8
 
-// Close drains: archives tails within ctx, flushes and closes logs, writes the clean-shutdown marker. Run must have ended; the archive
-// must still run. An error of the archive does not keep the logs from being closed.
+// Close drains; Run must have ended, the archive must still run. An error of the archive does not keep the logs from being closed.
+//  1. archive tails, within ctx
+//  2. let nobody append, flush all logs together (localseg.FlushAll), close them
+//  3. if every log is durable: write the clean-shutdown marker
 func (m *Manager) Close(ctx context.Context) error {
 	parts := m.All()
 	var g errgroup.Group
@@ -168,20 +170,14 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	tail := g.Wait()
 
-	var logs errgroup.Group
-	logs.SetLimit(closers)
-	for _, p := range parts {
-		logs.Go(func() error {
-			p.stop(ErrNotLeader)
-			p.appendMu.Lock() // an append that was under way ends first
-			defer p.appendMu.Unlock()
-			if err := p.log.CloseClean(); err != nil {
-				return fmt.Errorf("close %s-%d: %w", p.name, p.id.Partition, err)
-			}
-			return nil
-		})
+	logs := make([]*localseg.Log, len(parts))
+	for i, p := range parts {
+		p.stop(ErrNotLeader)
+		p.appendMu.Lock() // an append that was under way ends first; none begins
+		logs[i] = p.log
+		p.appendMu.Unlock()
 	}
-	err := logs.Wait()
+	err := localseg.CloseAll(logs)
 	if err == nil {
 		err = m.markClean()
 	}

@@ -9,16 +9,21 @@ import (
 	"github.com/varvelog/varve/meta"
 )
 
-// open recovers the log of p and lets it be served, unless its records are in the archive alone.
-func (m *Manager) open(p *Partition, mp *meta.Partition) {
+// open recovers the log of p; nil if that fails. What it changed is not durable yet.
+func (m *Manager) open(p *Partition) *localseg.Log {
 	log, err := m.openLog(p)
 	if err != nil {
 		m.o.Logger.Error("open log", "topic", p.name, "partition", p.id.Partition, "err", err)
 		m.metrics.offline.Inc()
 		p.failed.Store(true)
-		return
+		return nil
 	}
-	p.log = log
+	return log
+}
+
+// admit lets p be served, unless its records are in the archive alone.
+func (m *Manager) admit(p *Partition, mp *meta.Partition) {
+	log := p.log
 	p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: log.LEO()})
 	m.configure(p)
 	switch {
@@ -43,7 +48,7 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 	cfg, _ := m.o.TopicConfig(p.topic.Load())
 	dir := path.Join(m.o.Dir, fmt.Sprintf("%s-%d", p.name, p.id.Partition))
 	o := localseg.Options{
-		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean,
+		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean, DeferSync: true,
 		Logger: m.o.Logger, Files: m.files,
 		OnRoll: func() { m.flusher.add(p) },
 		OnError: func(err error) {

@@ -46,7 +46,6 @@ type Partition struct {
 
 	queued       atomic.Bool // in Manager.leader
 	flushing     atomic.Bool // in Manager.flusher
-	flushWhole   atomic.Bool // the flusher is to flush the active segment too
 	leadFailures atomic.Int32
 	dirty        atomic.Bool  // appended to since the backlog was counted
 	backlog      atomic.Int64 // bytes not archived yet, as counted last

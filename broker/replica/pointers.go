@@ -38,12 +38,15 @@ func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
 
 // Commit moves the pointer if nothing in the record has changed since old was read.
 func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
-	p, err := s.Store.GetPartition(ctx, id)
-	if err != nil {
-		return tier.Pointer{}, fmt.Errorf("partition record %s-%d: %w", id.Topic, id.Partition, err)
-	}
-	if p.ModRev != old.Guard {
-		return tier.Pointer{}, tier.ErrConflict
+	p := s.known(id, old.Guard)
+	if p == nil {
+		var err error
+		if p, err = s.Store.GetPartition(ctx, id); err != nil {
+			return tier.Pointer{}, fmt.Errorf("partition record %s-%d: %w", id.Topic, id.Partition, err)
+		}
+		if p.ModRev != old.Guard {
+			return tier.Pointer{}, tier.ErrConflict
+		}
 	}
 	changed := *p
 	changed.Pointer = meta.Pointer{Manifest: next.Manifest, N: next.N, Through: next.Through, ThroughTime: next.ThroughTime, Pins: p.Pointer.Pins}
@@ -55,4 +58,13 @@ func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next
 		return tier.Pointer{}, fmt.Errorf("move pointer of %s-%d: %w", id.Topic, id.Partition, err)
 	}
 	return s.pointer(stored), nil
+}
+
+// known is the record of that revision if the image has it, which spares a read: the guard of the write decides.
+func (s Pointers) known(id manifest.PartitionID, rev int64) *meta.Partition {
+	t := s.Store.Image().TopicsByID[id.Topic]
+	if t == nil || int(id.Partition) >= len(t.Partitions) || t.Partitions[id.Partition].ModRev != rev {
+		return nil
+	}
+	return t.Partitions[id.Partition]
 }

@@ -11,7 +11,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newZap routes etcd's logs to ours. What etcd calls info is debug here: dozens of lines at each start.
+// harmless are the warnings and errors of every start of an embedded member, which say nothing about this one.
+var harmless = map[string]bool{
+	// There is one port at most, and none without members or Listen.
+	"Running http and grpc server on single port. This is not recommended for production.": true,
+	// Tokens are made for users, of whom there are none.
+	"simple token is not cryptographically signed": true,
+	// A new database, or one that was closed a moment after it was made, has no version until its first snapshot.
+	"Failed to detect schema version":  true,
+	"failed to update storage version": true,
+}
+
+// newZap routes etcd's logs to ours. What etcd calls info is debug here: dozens of lines at each start; so is what is harmless.
 // While hush is set everything is debug, since a member that is closed complains of that. fatal hears of fatal and panic
 // entries, and the goroutine ends: etcd would end the process. nil: zap's own way.
 func newZap(l *slog.Logger, fatal func(msg string), hush *atomic.Bool) *zap.Logger {
@@ -43,9 +54,10 @@ type slogCore struct {
 	hush *atomic.Bool
 }
 
-func (c *slogCore) level(l zapcore.Level) slog.Level {
+func (c *slogCore) level(e zapcore.Entry) slog.Level {
+	l := e.Level
 	switch {
-	case l <= zapcore.InfoLevel, c.hush.Load() && l <= zapcore.ErrorLevel:
+	case l <= zapcore.InfoLevel, (c.hush.Load() || harmless[e.Message]) && l <= zapcore.ErrorLevel:
 		return slog.LevelDebug
 	case l == zapcore.WarnLevel:
 		return slog.LevelWarn
@@ -54,7 +66,7 @@ func (c *slogCore) level(l zapcore.Level) slog.Level {
 }
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
-	return c.h.Enabled(context.Background(), c.level(l))
+	return c.h.Enabled(context.Background(), c.level(zapcore.Entry{Level: l}))
 }
 
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
@@ -63,7 +75,7 @@ func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
 
 func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	// zap's hooks run only for entries that some core takes.
-	if c.Enabled(e.Level) || e.Level > zapcore.ErrorLevel {
+	if c.h.Enabled(context.Background(), c.level(e)) || e.Level > zapcore.ErrorLevel {
 		return ce.AddCore(e, c)
 	}
 	return ce
@@ -74,7 +86,7 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if t.IsZero() {
 		t = time.Now()
 	}
-	r := slog.NewRecord(t, c.level(e.Level), e.Message, 0)
+	r := slog.NewRecord(t, c.level(e), e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	return c.h.Handle(context.Background(), r)
 }

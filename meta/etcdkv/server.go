@@ -206,7 +206,8 @@ func (o *ServerOptions) config() (*embed.Config, error) {
 		// The quota also sets the size of the address space that bbolt maps; etcd's default maps 10 GiB.
 		c.QuotaBackendBytes = defaultQuota - 1
 	}
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 2500 // entries kept in memory
+	c.WarningApplyDuration = 500 * time.Millisecond        // etcd's 100 ms is told many times over by any disk that is busy
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 2500 // entries kept in memory, and read again at a start
 	c.MaxWalFiles, c.MaxSnapFiles = 3, 3
 	c.ListenPeerUrls, c.ListenClientUrls, c.AdvertiseClientUrls = nil, nil, nil
 	c.InitialClusterToken = "varve"
@@ -222,9 +223,11 @@ func (o *ServerOptions) single(c *embed.Config) error {
 	nowhere := url.URL{Scheme: "http", Host: "localhost:1"}
 	c.AdvertisePeerUrls = []url.URL{nowhere}
 	c.InitialCluster = c.Name + "=" + nowhere.String()
-	// Alone it always wins its election: the timeout only delays the start.
-	c.TickMs, c.ElectionMs = 50, 500
+	// Alone it always wins its election: the timeout, up to five ticks of which a start waits for, only delays it.
+	c.TickMs, c.ElectionMs = 50, 250
 	c.PreVote = false
+	// No follower has to catch up, and a start reads again and decodes what came after the last snapshot.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 500, 100
 	for _, l := range o.Listen {
 		u := url.URL{Scheme: "http", Host: l}
 		if path, ok := strings.CutPrefix(l, "unix:"); ok {
