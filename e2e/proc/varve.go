@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,6 +33,14 @@ type Varve struct {
 
 // Start starts the process and waits until it serves, or ctx ends.
 func (v *Varve) Start(ctx context.Context) error {
+	if err := v.begin(); err != nil {
+		return err
+	}
+	return v.ready(ctx)
+}
+
+// begin starts the process and does not wait for it.
+func (v *Varve) begin() error {
 	for _, p := range []*string{&v.Listen, &v.Admin} {
 		if *p == "" {
 			a, err := FreeAddr()
@@ -60,7 +67,7 @@ func (v *Varve) Start(ctx context.Context) error {
 		cmd.Wait()
 		close(done)
 	}()
-	return v.ready(ctx)
+	return nil
 }
 
 func (v *Varve) ready(ctx context.Context) error {
@@ -113,6 +120,9 @@ func (v *Varve) Stop() error {
 	return nil
 }
 
+// Started tells whether Start was called.
+func (v *Varve) Started() bool { return v.cmd != nil }
+
 // Ended tells whether the process has ended.
 func (v *Varve) Ended() bool {
 	select {
@@ -145,16 +155,6 @@ func Run(ctx context.Context, bin string, stdin io.Reader, env []string, args ..
 		return r, ctx.Err()
 	}
 	return r, err
-}
-
-// FreeAddr returns a loopback address whose port was free a moment ago.
-func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // tail keeps the newest 64 KiB of what is written to it.

@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/e2e/digest"
 )
 
 // client is a Kafka client with what the tour needs.
@@ -41,62 +39,11 @@ func (c *client) create(ctx context.Context, topic string, partitions int32, con
 	return err
 }
 
-// digest is a partition-wise hash over offset, timestamp, key, value and headers of every record in order: the same digest means
-// the same topic.
-type digest struct {
-	records, bytes int64
-	parts          map[int32]hash.Hash
-}
-
-func newDigest() *digest { return &digest{parts: map[int32]hash.Hash{}} }
-
-func (d *digest) add(r *kgo.Record) {
-	h := d.parts[r.Partition]
-	if h == nil {
-		h = sha256.New()
-		d.parts[r.Partition] = h
-	}
-	var n [8]byte
-	num := func(v int64) {
-		binary.BigEndian.PutUint64(n[:], uint64(v))
-		h.Write(n[:])
-	}
-	num(r.Offset)
-	num(r.Timestamp.UnixMilli())
-	num(int64(len(r.Key)))
-	h.Write(r.Key)
-	num(int64(len(r.Value)))
-	h.Write(r.Value)
-	for _, hd := range r.Headers {
-		h.Write([]byte(hd.Key))
-		h.Write(hd.Value)
-	}
-	d.records++
-	d.bytes += int64(len(r.Key) + len(r.Value))
-}
-
-func (d *digest) digest() string {
-	all := sha256.New()
-	for p := int32(0); p < int32(len(d.parts)); p++ {
-		if h := d.parts[p]; h != nil {
-			all.Write(h.Sum(nil))
-		}
-	}
-	return hex.EncodeToString(all.Sum(nil))[:16]
-}
-
-func same(what string, want, got *digest) error {
-	if want.records != got.records || want.digest() != got.digest() {
-		return fmt.Errorf("%s: %d records with digest %s, want %d with %s", what, got.records, got.digest(), want.records, want.digest())
-	}
-	return nil
-}
-
 // produce writes about n bytes of records, the digest of which it returns; the records are digested in the order of their offsets.
-func (c *client) produce(ctx context.Context, topic string, n int64, who string) (*digest, error) {
+func (c *client) produce(ctx context.Context, topic string, n int64, who string) (*digest.Digest, error) {
 	var mu sync.Mutex
 	var failed error
-	d := newDigest()
+	d := digest.New()
 	rnd := rand.New(rand.NewPCG(1, uint64(n)))
 	for i, sent := 0, int64(0); sent < n && ctx.Err() == nil; i++ {
 		value := make([]byte, 600+rnd.IntN(800))
@@ -112,7 +59,7 @@ func (c *client) produce(ctx context.Context, topic string, n int64, who string)
 				failed = fmt.Errorf("produce: %w", err)
 			}
 			if err == nil {
-				d.add(r) // callbacks of a partition come in the order of its offsets
+				d.Add(r) // callbacks of a partition come in the order of its offsets
 			}
 		})
 	}
@@ -125,7 +72,7 @@ func (c *client) produce(ctx context.Context, topic string, n int64, who string)
 }
 
 // consume reads the topic from its start to the end that it has now.
-func (c *client) consume(ctx context.Context, topic string) (*digest, error) {
+func (c *client) consume(ctx context.Context, topic string) (*digest.Digest, error) {
 	ends, err := c.adm.ListEndOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -148,14 +95,14 @@ func (c *client) consume(ctx context.Context, topic string) (*digest, error) {
 		return nil, err
 	}
 	defer cl.Close()
-	d := newDigest()
+	d := digest.New()
 	for left > 0 {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
 			return nil, fmt.Errorf("consume %s: %w", topic, err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			d.add(r)
+			d.Add(r)
 			if r.Offset+1 == end[r.Partition] {
 				left--
 			}

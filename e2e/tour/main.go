@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/varvelog/varve/e2e/digest"
 	"github.com/varvelog/varve/e2e/proc"
 )
 
@@ -97,7 +98,7 @@ func (t *tour) story(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.say("produced %d records, %d MiB, acks=all, in %.1f s", written.records, written.bytes>>20, time.Since(start).Seconds())
+	t.say("produced %d records, %d MiB, acks=all, in %.1f s", written.Records, written.Bytes>>20, time.Since(start).Seconds())
 
 	if err := c.untilEvicted(ctx, topic); err != nil {
 		return err
@@ -109,10 +110,10 @@ func (t *tour) story(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := same("read back from the archive", written, back); err != nil {
-		return err
+	if err := written.Same(back); err != nil {
+		return fmt.Errorf("read back from the archive: %w", err)
 	}
-	t.say("everything is archived, the older segments are gone from the broker, and all is read back identical (%s)", back.digest())
+	t.say("everything is archived, the older segments are gone from the broker, and all is read back identical (%s)", back.Sum())
 
 	time.Sleep(50 * time.Millisecond)
 	moment := time.Now()
@@ -124,7 +125,7 @@ func (t *tour) story(ctx context.Context) error {
 	if err := t.untilArchivedThrough(ctx, time.Now()); err != nil {
 		return err
 	}
-	t.say("at %s a bad deploy begins and writes %d more records", moment.UTC().Format(time.RFC3339Nano), bad.records)
+	t.say("at %s a bad deploy begins and writes %d more records", moment.UTC().Format(time.RFC3339Nano), bad.Records)
 	if err := t.restoreInto(ctx, c, moment, written); err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (t *tour) story(ctx context.Context) error {
 }
 
 // restoreInto attaches the topic as it was under a new name, in the running cluster.
-func (t *tour) restoreInto(ctx context.Context, c *client, moment time.Time, want *digest) error {
+func (t *tour) restoreInto(ctx context.Context, c *client, moment time.Time, want *digest.Digest) error {
 	start := time.Now()
 	if err := t.varve(ctx, "restore", "--repo", t.archive, "--type", "time", "--target", moment.UTC().Format(time.RFC3339Nano), "--topic", topic, "--into", t.broker.Listen, "--to-suffix", ".restored"); err != nil {
 		return err
@@ -142,15 +143,15 @@ func (t *tour) restoreInto(ctx context.Context, c *client, moment time.Time, wan
 	if err != nil {
 		return err
 	}
-	if err := same("the restored topic", want, got); err != nil {
-		return err
+	if err := want.Same(got); err != nil {
+		return fmt.Errorf("the restored topic: %w", err)
 	}
 	t.say("%s.restored is the topic as it was: restored in %d ms, read and compared", topic, took.Milliseconds())
 	return nil
 }
 
 // restoreFresh makes a new cluster that has the topic as it was, and stops the old one first: only its archive is needed.
-func (t *tour) restoreFresh(ctx context.Context, moment time.Time, want *digest) error {
+func (t *tour) restoreFresh(ctx context.Context, moment time.Time, want *digest.Digest) error {
 	if err := t.broker.Stop(); err != nil {
 		return err
 	}
@@ -176,8 +177,8 @@ func (t *tour) restoreFresh(ctx context.Context, moment time.Time, want *digest)
 	if err != nil {
 		return err
 	}
-	if err := same("the topic in the new cluster", want, got); err != nil {
-		return err
+	if err := want.Same(got); err != nil {
+		return fmt.Errorf("the topic in the new cluster: %w", err)
 	}
 	t.say("a new cluster, made from the archive alone, has it too; the broker's log: %s", filepath.Base(dir))
 	if err := t.varve(ctx, "archive", "verify", "--repo", t.archive); err != nil {
