@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -116,11 +117,14 @@ func (c *client) fill(topic string, partitions int32, n, size int) *digest.Diges
 // offset is what ListOffsets says of a partition: kind is -1 latest, -2 earliest and so on, or a time in ms.
 func (c *client) offset(topic string, partition int32, kind int64) (offset, ts int64) {
 	c.t.Helper()
-	o, ts, err := c.tryOffset(topic, partition, kind)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return o, ts
+	until(c.t, 20*time.Second, "offsets are listed", func() (err error) {
+		offset, ts, err = c.tryOffset(topic, partition, kind)
+		if err != nil && !kerr.IsRetriable(err) {
+			c.t.Fatal(err)
+		}
+		return err
+	})
+	return offset, ts
 }
 
 func (c *client) tryOffset(topic string, partition int32, kind int64) (offset, ts int64, err error) {
@@ -138,7 +142,7 @@ func (c *client) tryOffset(topic string, partition int32, kind int64) (offset, t
 		}
 		p := shard.Resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
 		if p.ErrorCode != 0 {
-			return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: error %d", kind, topic, partition, p.ErrorCode)
+			return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: %w", kind, topic, partition, kerr.ErrorForCode(p.ErrorCode))
 		}
 		return p.Offset, p.Timestamp, nil
 	}
@@ -153,6 +157,24 @@ const (
 	latestTiered  = -5
 )
 
+// ends is the end of each partition.
+func (c *client) ends(topic string) map[int32]int64 {
+	c.t.Helper()
+	ends := map[int32]int64{}
+	until(c.t, 20*time.Second, "ends are listed", func() error {
+		list, err := c.adm.ListEndOffsets(c.ctx, topic)
+		if err == nil {
+			err = list.Error()
+		}
+		if err != nil && !kerr.IsRetriable(err) {
+			c.t.Fatal(err)
+		}
+		list.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+		return err
+	})
+	return ends
+}
+
 // read returns every record from the start of the topic to its present end, in the order of each partition.
 func (c *client) read(topic string) map[int32][]*kgo.Record {
 	c.t.Helper()
@@ -162,25 +184,19 @@ func (c *client) read(topic string) map[int32][]*kgo.Record {
 // readFrom begins at an offset, the same in all partitions, or at the earliest.
 func (c *client) readFrom(topic string, from int64) map[int32][]*kgo.Record {
 	c.t.Helper()
-	ends, err := c.adm.ListEndOffsets(c.ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	ends := c.ends(topic)
 	out, left := map[int32][]*kgo.Record{}, map[int32]int64{}
 	begin := map[int32]kgo.Offset{}
-	ends.Each(func(o kadm.ListedOffset) {
+	for p, end := range ends {
 		first := max(from, 0)
 		if from == earliest {
-			first, _ = c.offset(topic, o.Partition, earliest)
+			first, _ = c.offset(topic, p, earliest)
 		}
-		if first < o.Offset {
-			left[o.Partition] = o.Offset
-			begin[o.Partition] = kgo.NewOffset().At(first)
+		if first < end {
+			left[p] = end
+			begin[p] = kgo.NewOffset().At(first)
 		}
-	})
+	}
 	if len(left) == 0 {
 		return out
 	}

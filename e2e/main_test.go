@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "varve-e2e-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		bin, err = binary(dir)
+		bin, err = buildBinary(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -32,7 +34,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func binary(dir string) (string, error) {
+func buildBinary(dir string) (string, error) {
 	if b := os.Getenv("VARVE_BIN"); b != "" {
 		return filepath.Abs(b)
 	}
@@ -80,10 +82,12 @@ func prepareIn(t *testing.T, dir string, set ...string) *node {
 	return n
 }
 
-// set adds configuration, for the next start.
+// set adds configuration key=value, for the next start; what was set before of the same key is replaced.
 func (n *node) set(keys ...string) {
-	for _, k := range keys {
-		n.Args = append(n.Args, "--set", k)
+	for _, kv := range keys {
+		key, _, _ := strings.Cut(kv, "=")
+		n.Args = slices.DeleteFunc(n.Args, func(a string) bool { return strings.HasPrefix(a, "--set="+key+"=") })
+		n.Args = append(n.Args, "--set="+kv)
 	}
 }
 
