@@ -31,6 +31,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
+	defer stopS3()
 	return m.Run()
 }
 
