@@ -137,7 +137,7 @@ func TestKafkaGoAdminAndOffsetsByTime(t *testing.T) {
 	for _, x := range []struct {
 		ask  kafka.OffsetRequest
 		want int64
-	}{{kafka.FirstOffsetOf(0), 0}, {kafka.LastOffsetOf(0), 10}, {kafka.TimeOffsetOf(0, at.Add(3500 * time.Millisecond)), 4}} {
+	}{{kafka.FirstOffsetOf(0), 0}, {kafka.LastOffsetOf(0), 10}, {kafka.TimeOffsetOf(0, at.Add(3500*time.Millisecond)), 4}} {
 		r, err := cl.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{"a": {x.ask}}})
 		if err != nil || r.Topics["a"][0].Error != nil {
 			t.Fatalf("%v %v", r, err)

@@ -31,6 +31,11 @@ func newRaw(c *client, topic string, partition int32) *raw {
 // send writes n records from sequence seq on, and returns the offset of the first.
 func (p *raw) send(seq int32, n int) int64 {
 	p.c.t.Helper()
+	return p.batch(p.build(seq, n))
+}
+
+func (p *raw) build(seq int32, n int) []byte {
+	p.c.t.Helper()
 	recs := make([]record.Record, n)
 	for i := range recs {
 		recs[i] = record.Record{Offset: int64(i), Timestamp: time.Now().UnixMilli(), Value: fmt.Append(nil, int(seq)+i)}
@@ -39,7 +44,7 @@ func (p *raw) send(seq int32, n int) int64 {
 	if err != nil {
 		p.c.t.Fatal(err)
 	}
-	return p.batch(b)
+	return b
 }
 
 // batch writes a batch as it is.

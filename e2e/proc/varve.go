@@ -157,6 +157,17 @@ func Run(ctx context.Context, bin string, stdin io.Reader, env []string, args ..
 	return r, err
 }
 
+// RunAndKill runs the binary with args and kills it after a while; ended tells that it had ended by itself.
+func RunAndKill(after time.Duration, bin string, env []string, args ...string) (ended bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), after)
+	defer cancel()
+	_, err = Run(ctx, bin, nil, env, args...)
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	return true, err
+}
+
 // tail keeps the newest 64 KiB of what is written to it.
 type tail struct {
 	mu sync.Mutex
