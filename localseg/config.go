@@ -39,3 +39,6 @@ func (c Config) localRetention() (ms, bytes int64) {
 	}
 	return ms, bytes
 }
+
+// moves tells whether what retention deletes here is gone for good, so that the log start moves.
+func (c Config) moves() bool { return !c.Tiered || c.CopyDisabled }

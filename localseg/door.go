@@ -49,6 +49,7 @@ type Config struct {
 	MaxMessageBytes     int64 // max.message.bytes (checked by the caller; here the segment bound)
 	Compact, Delete     bool  // cleanup.policy
 	Tiered              bool  // remote.storage.enable: local data goes only below archived-through
+	CopyDisabled        bool  // remote.log.copy.disable: nothing more is archived, retention.* holds here
 	Preallocate         bool  // preallocate: accepted, without effect: files have exactly the bytes that were appended
 	LogAppendTime       bool  // message.timestamp.type=LogAppendTime
 	ProducerExpiryMs    int64 // producer.id.expiration.ms

@@ -13,7 +13,7 @@ type trash struct {
 }
 
 // Retain deletes what retention allows now: for a Tiered log local segments below archivedThrough by local.retention.*, without
-// moving the log start; else by retention.*, moving it. Also rolls by segment.ms, deletes what is below the log start,
+// moving the log start; else, and where copying is off, by retention.*, moving it. Also rolls by segment.ms, deletes what is below the log start,
 // forgets idle producers and flushes by flush.ms. nowMs is the broker's clock. Of a log that is not Tiered
 // archivedThrough is not looked at.
 //
@@ -91,6 +91,9 @@ func (l *Log) expired(nowMs, archivedThrough int64, c *Config) (int, error) {
 		retentionMs, retentionBytes = c.localRetention()
 		limit = archivedThrough
 	}
+	if c.moves() { // of a tiered log too: what is not archived now never will be (KIP-950)
+		retentionMs, retentionBytes, limit = c.RetentionMs, c.RetentionBytes, math.MaxInt64
+	}
 	if !c.Delete {
 		retentionMs, retentionBytes = -1, -1
 	}
@@ -145,14 +148,14 @@ func (l *Log) olderThan(s *segment, ms int64) (bool, error) {
 //  4. the directory is synced
 func (l *Log) deleteFirst(n int, nowMs int64, c *Config) (deleted int64, err error) {
 	segs := l.segments()
-	if err := l.anchor(c); err != nil {
-		return 0, l.fail("retain", err)
-	}
-	if !c.Tiered && segs[n].base > l.logStart.Load() {
+	if c.moves() && segs[n].base > l.logStart.Load() {
 		l.logStart.Store(segs[n].base)
 		l.mu.Lock()
 		l.epochs.truncateStart(segs[n].base)
 		l.mu.Unlock()
+	}
+	if err := l.anchor(c); err != nil {
+		return 0, l.fail("retain", err)
 	}
 	l.setSegments(segs[n:len(segs):len(segs)]) // after the start: a reader below must hear of that first
 	for _, s := range segs[:n] {

@@ -42,6 +42,8 @@ func TestRetention(t *testing.T) {
 		"tiered: only what is there": {localseg.Config{Tiered: true, LocalRetentionBytes: 2000}, 0, 35, 0, 30},
 		"tiered: local by time":      {localseg.Config{Tiered: true, LocalRetentionMs: 50}, 1080, 95, 0, 30},
 		"tiered: -2 is the whole":    {localseg.Config{Tiered: true, RetentionBytes: 2000, LocalRetentionBytes: -2, LocalRetentionMs: -2}, 0, 95, 0, 60}, // BUG-102
+		"copying off: by size":       {localseg.Config{Tiered: true, CopyDisabled: true, RetentionBytes: 2000, LocalRetentionBytes: 720}, 0, 10, 60, 60}, // BUG-102
+		"copying off: by time":       {localseg.Config{Tiered: true, CopyDisabled: true, RetentionMs: 50, LocalRetentionMs: 1}, 1080, 0, 30, 30},
 		"tiered: nothing archived":   {localseg.Config{Tiered: true, LocalRetentionBytes: 2000, LocalRetentionMs: 1}, 9999, 0, 0, 0},
 		"tiered: all archived":       {localseg.Config{Tiered: true, LocalRetentionMs: 1}, 9999, 95, 0, 95},
 	} {
@@ -58,7 +60,7 @@ func TestRetention(t *testing.T) {
 			}
 			if _, err := l.Read(c.local-1, 95, 10); c.local > 0 {
 				want := localseg.ErrOffsetOutOfRange
-				if c.config.Tiered {
+				if c.config.Tiered && !c.config.CopyDisabled {
 					want = localseg.ErrBelowLocal
 				}
 				if !errors.Is(err, want) {

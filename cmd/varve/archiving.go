@@ -52,7 +52,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	ms := func(key string) time.Duration { return time.Duration(n.c.Int(key)) * time.Millisecond }
 	n.archive = tier.New(bucket, info, replica.Pointers{Store: n.store}, chunks, tier.Options{
 		Cluster: img.Cluster, Incarnation: inc, Broker: n.id, Complete: (&completeness{n: n}).archived, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
-		RestoreWindow: ms("archive.restore.window.ms"), SweepInterval: ms("archive.sweep.interval.ms"),
+		RestoreWindow: max(ms("archive.restore.window.ms"), time.Millisecond), SweepInterval: ms("archive.sweep.interval.ms"),
 		Foreign: n.foreign.bucket, Lease: n.foreign.lease, Logger: n.log, Registerer: n.reg,
 	})
 	spawn("archive", func(ctx context.Context) error {

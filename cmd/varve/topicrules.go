@@ -26,17 +26,14 @@ func (n *node) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 		SegmentIndexBytes: c.SegmentIndexBytes, RetentionMs: atLeast1(c.RetentionMs), RetentionBytes: atLeast1(c.RetentionBytes),
 		LocalRetentionMs: atLeast1(c.LocalRetentionMs), LocalRetentionBytes: atLeast1(c.LocalRetentionBytes), FlushMessages: c.FlushMessages, FlushMs: atLeast1(c.FlushMs),
 		FileDeleteDelayMs: atLeast1(c.FileDeleteDelayMs), MaxMessageBytes: c.MaxMessageBytes, Compact: c.Compact(), Delete: c.Delete(),
-		Tiered: n.archive != nil && c.RemoteStorageEnable, LogAppendTime: c.LogAppendTime, ProducerExpiryMs: c.ProducerExpiryMs,
-	}
-	if c.CopyDisabled {
-		log.LocalRetentionMs, log.LocalRetentionBytes = -2, -2 // KIP-950: without copies the total limits hold
+		Tiered: n.archive != nil && c.RemoteStorageEnable, CopyDisabled: c.CopyDisabled, LogAppendTime: c.LogAppendTime, ProducerExpiryMs: c.ProducerExpiryMs,
 	}
 	if c.Compact() {
 		log.LocalRetentionMs, log.LocalRetentionBytes = -1, -1
 	}
 	arch := tier.TopicConfig{
 		Name: t.Name, RetentionMs: atLeast1(c.RetentionMs), RetentionBytes: atLeast1(c.RetentionBytes), CopyDisabled: c.CopyDisabled,
-		RestoreWindowMs: c.RestoreWindowMs, MaxLagMs: c.ArchiveMaxLagMs,
+		RestoreWindowMs: atLeast1(c.RestoreWindowMs), MaxLagMs: c.ArchiveMaxLagMs,
 	}
 	if !c.Delete() {
 		arch.RetentionMs, arch.RetentionBytes = -1, -1
