@@ -131,6 +131,21 @@ func TestAMissingObjectAndADamagedManifestAreFound(t *testing.T) {
 	want(t, varve(t, "archive", "verify", "--repo", n.archive), 0)
 }
 
+// dirBytes is the size of a partition's segments on the broker's disk.
+func dirBytes(t *testing.T, n *node, dir string) (sum int64) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(n.Dir, dir, "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range logs {
+		if st, err := os.Stat(l); err == nil { // it may be deleted meanwhile
+			sum += st.Size()
+		}
+	}
+	return sum
+}
+
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	st, err := os.Stat(path)

@@ -59,6 +59,12 @@ func (c *client) create(topic string, partitions int32, configs ...string) kadm.
 // alter sets configuration of a topic: key, value, key, value.
 func (c *client) alter(topic string, configs ...string) {
 	c.t.Helper()
+	if err := c.tryAlter(topic, configs...); err != nil {
+		c.t.Fatalf("alter topic %s: %v", topic, err)
+	}
+}
+
+func (c *client) tryAlter(topic string, configs ...string) error {
 	var list []kadm.AlterConfig
 	for i := 0; i < len(configs); i += 2 {
 		list = append(list, kadm.AlterConfig{Op: kadm.SetConfig, Name: configs[i], Value: &configs[i+1]})
@@ -67,9 +73,7 @@ func (c *client) alter(topic string, configs ...string) {
 	if err == nil {
 		_, err = rs.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
 	}
-	if err != nil {
-		c.t.Fatalf("alter topic %s: %v", topic, err)
-	}
+	return err
 }
 
 // write produces the records and waits for all; each gets its offset.
@@ -169,7 +173,9 @@ func (c *client) ends(topic string) map[int32]int64 {
 		if err != nil && !kerr.IsRetriable(err) {
 			c.t.Fatal(err)
 		}
-		list.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+		if err == nil {
+			list.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+		}
 		return err
 	})
 	return ends

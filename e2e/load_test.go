@@ -30,15 +30,21 @@ type load struct {
 }
 
 // startLoad begins to write values of about size bytes.
-func startLoad(t *testing.T, addr, topic string, partitions int32, size int, opts ...kgo.Opt) *load {
+func startLoad(t *testing.T, addr, topic string, partitions int32, size int) *load {
+	t.Helper()
+	return startLoadAt(t, addr, topic, partitions, size, 200)
+}
+
+// startLoadAt writes so many records a millisecond at most.
+func startLoadAt(t *testing.T, addr, topic string, partitions int32, size, rate int) *load {
 	t.Helper()
 	l := &load{t: t, topic: topic, partitions: partitions, stopped: make(chan struct{}), acked: map[int32]map[int64]string{}}
-	l.cl = connect(t, addr, append([]kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(400), kgo.ProduceRequestTimeout(5 * time.Second)}, opts...)...)
-	l.over.Go(func() { l.run(size) })
+	l.cl = connect(t, addr, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(400), kgo.ProduceRequestTimeout(5*time.Second))
+	l.over.Go(func() { l.run(size, rate) })
 	return l
 }
 
-func (l *load) run(size int) {
+func (l *load) run(size, rate int) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	pad := make([]byte, size)
 	for i := range pad {
@@ -54,8 +60,8 @@ func (l *load) run(size int) {
 		head := fmt.Sprintf("%d-", i)
 		r := &kgo.Record{Topic: l.topic, Partition: int32(i) % l.partitions, Value: append([]byte(head), pad...)}
 		l.cl.Produce(l.cl.ctx, r, func(r *kgo.Record, err error) { l.done(r, head, start, err) })
-		if i%200 == 199 {
-			pause(time.Millisecond) // two cores are not the producer's alone
+		if i%rate == rate-1 {
+			pause(time.Millisecond)
 		}
 	}
 }
