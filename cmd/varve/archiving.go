@@ -28,21 +28,14 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	if err != nil {
 		return fmt.Errorf("archive.url: %w", err)
 	}
-	found, err := objstore.Probe(ctx, bucket)
+	info, later, err := n.checkedArchive(ctx, bucket, address)
 	if err != nil {
-		return fmt.Errorf("archive.url %s: %w", redact(address), err)
+		return err
 	}
-	for _, w := range found.Warnings {
-		n.log.Warn("object store", "warning", w)
+	if later != nil {
+		spawn("archive", later)
 	}
 	img := n.store.Image()
-	info, inc, err := tier.OpenArchive(ctx, bucket, img.Cluster)
-	if err != nil {
-		return fmt.Errorf("archive.url %s: %w", redact(address), err)
-	}
-	if inc != img.Incarnation {
-		return fmt.Errorf("archive.url %s: the archive is in incarnation %d, the metadata in %d: another cluster has taken it over", redact(address), inc, img.Incarnation)
-	}
 	chunks, err := n.newCache()
 	if err != nil {
 		return fmt.Errorf("archive cache: %w", err)
@@ -51,7 +44,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	n.foreign = newForeign(n)
 	ms := func(key string) time.Duration { return time.Duration(n.c.Int(key)) * time.Millisecond }
 	n.archive = tier.New(bucket, info, replica.Pointers{Store: n.store}, chunks, tier.Options{
-		Cluster: img.Cluster, Incarnation: inc, Broker: n.id, Complete: (&completeness{n: n}).archived, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
+		Cluster: img.Cluster, Incarnation: img.Incarnation, Broker: n.id, Complete: (&completeness{n: n}).archived, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
 		RestoreWindow: max(ms("archive.restore.window.ms"), time.Millisecond), SweepInterval: ms("archive.sweep.interval.ms"),
 		Foreign: n.foreign.bucket, Lease: n.foreign.lease, Logger: n.log, Registerer: n.reg,
 	})
