@@ -187,6 +187,7 @@ func (p *Partition) catchUp(ctx context.Context, now Pointer, cause error) error
 	}
 	p.w.dropUpload()
 	p.view.Store(newView(now, m))
+	p.reached(m.Through) // a flush may have waited for just that
 	return cause
 }
 

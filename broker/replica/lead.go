@@ -22,7 +22,14 @@ func (m *Manager) lead(ctx context.Context) {
 		if p.archive.Load() != nil || p.gone.Load() != nil {
 			continue
 		}
+		if !p.leading.CompareAndSwap(false, true) {
+			// Another worker is at it, and what was announced meanwhile may be a newer epoch. Two at once would make two leaders of one
+			// epoch in the archive, of which one would go on unknown.
+			time.AfterFunc(firstLeadPause, func() { m.leader.add(p) })
+			continue
+		}
 		err := m.leadOne(ctx, p)
+		p.leading.Store(false)
 		if err == nil {
 			p.leadFailures.Store(0)
 			continue

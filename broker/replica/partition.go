@@ -40,6 +40,7 @@ type Partition struct {
 
 	ready    atomic.Bool // the log is open: it can be served
 	failed   atomic.Bool // the log cannot be opened
+	leading  atomic.Bool // a worker takes the archive over, see lead.go
 	resuming atomic.Bool // waits for the archive, see lead.go
 
 	restarting atomic.Bool // the log is being replaced, see restart
