@@ -15,12 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/e2e/proc"
-	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/record"
 )
 
 // moment is a time between two writes, as far after the one before as append times are exact.
 func moment() time.Time {
-	pause(manifest.AppendResolutionMs * time.Millisecond)
+	pause(record.AppendResolutionMs * time.Millisecond)
 	at := time.Now()
 	pause(2 * time.Millisecond)
 	return at
@@ -315,7 +315,7 @@ func TestRestoreOutsideTheWindowIsRefusedAndNamesIt(t *testing.T) {
 		t.Errorf("topics after the refusals: %v, %v", topics.Names(), err)
 	}
 	n.restore(0, "--type", "time", "--target", rfc(*w.From), "--into", n.Listen) // the edge works
-	if got := c.read("a.restored")[0]; len(got) > 10 { // the first append, to the resolution of append times
+	if got := c.read("a.restored")[0]; len(got) > 10 {                           // the first append, to the resolution of append times
 		t.Errorf("as of the window's begin there are %d records", len(got))
 	}
 }
