@@ -2,7 +2,9 @@ package etcdkv
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,8 +37,7 @@ func (k *KV) watch(ctx context.Context, prefix string, from int64, out chan<- me
 		}
 		return false
 	}
-	// With a leader required, a member cut off from its cluster ends the watch, and the client looks for another one.
-	ch := k.c.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
+	ch := k.stream(ctx, prefix, from)
 	for {
 		var r clientv3.WatchResponse
 		var ok bool
@@ -54,6 +55,15 @@ func (k *KV) watch(ctx context.Context, prefix string, from int64, out chan<- me
 		case r.CompactRevision != 0:
 			send(meta.WatchBatch{Rev: from, Err: fmt.Errorf("watch from revision %d: %w", from, meta.ErrCompacted)})
 			return
+		case r.Canceled && errors.Is(classify(ctx, r.Err()), meta.ErrUnavailable):
+			// A member that stops or has lost its cluster ends its watches: gone on with from the next one.
+			select {
+			case <-time.After(watchPause):
+				ch = k.stream(ctx, prefix, from)
+			case <-k.closed:
+			case <-ctx.Done():
+			}
+			continue
 		case r.Err() != nil:
 			send(meta.WatchBatch{Rev: from, Err: fmt.Errorf("watch: %w", classify(ctx, r.Err()))})
 			return
@@ -73,6 +83,14 @@ func (k *KV) watch(ctx context.Context, prefix string, from int64, out chan<- me
 			}
 		}
 	}
+}
+
+// watchPause is between a watch that a member has ended and the next.
+const watchPause = 100 * time.Millisecond
+
+// stream is etcd's watch of what comes after revision from. With a leader required, a member cut off from its cluster ends it.
+func (k *KV) stream(ctx context.Context, prefix string, from int64) clientv3.WatchChan {
+	return k.c.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
 }
 
 // final leaves a last word if there is room for it; a reader that sees only the closed channel knows enough.
