@@ -140,17 +140,15 @@ func (c *client) tryOffset(topic string, partition int32, kind int64) (offset, t
 	req.Topics = append(req.Topics, rt)
 	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 	defer cancel()
-	for _, shard := range c.RequestSharded(ctx, req) {
-		if shard.Err != nil {
-			return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: %w", kind, topic, partition, shard.Err)
-		}
-		p := shard.Resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
-		if p.ErrorCode != 0 {
-			return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: %w", kind, topic, partition, kerr.ErrorForCode(p.ErrorCode))
-		}
-		return p.Offset, p.Timestamp, nil
+	resp, err := c.Request(ctx, req)
+	if err != nil {
+		return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: %w", kind, topic, partition, err)
 	}
-	return 0, 0, fmt.Errorf("ListOffsets: no answer")
+	p := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+	if p.ErrorCode != 0 {
+		return 0, 0, fmt.Errorf("ListOffsets %d of %s:%d: %w", kind, topic, partition, kerr.ErrorForCode(p.ErrorCode))
+	}
+	return p.Offset, p.Timestamp, nil
 }
 
 const (

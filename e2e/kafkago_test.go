@@ -47,7 +47,7 @@ func TestKafkaGoReadsWhatItWroteWithEveryCodec(t *testing.T) {
 			t.Fatalf("topic %s: %v", topic, err)
 		}
 		w.Close()
-		r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{n.Listen}, Topic: topic, MaxWait: 100 * time.Millisecond})
+		r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{n.Listen}, Topic: topic, MaxWait: time.Second})
 		for i := range 150 {
 			m, err := r.ReadMessage(ctx)
 			if err != nil {
@@ -73,7 +73,7 @@ func TestKafkaGoGroupGoesOnWhereItCommitted(t *testing.T) {
 	}
 	next := 0
 	for _, part := range []int{20, 30} {
-		r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{n.Listen}, GroupID: "g", Topic: "jobs", MaxWait: 100 * time.Millisecond, StartOffset: kafka.FirstOffset, JoinGroupBackoff: 100 * time.Millisecond})
+		r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{n.Listen}, GroupID: "g", Topic: "jobs", MaxWait: time.Second, StartOffset: kafka.FirstOffset, JoinGroupBackoff: 100 * time.Millisecond})
 		for range part {
 			m, err := r.FetchMessage(ctx)
 			if err != nil {

@@ -177,11 +177,11 @@ func TestSaramaAdminAndOffsetsByTime(t *testing.T) {
 	}
 	config := func() string {
 		t.Helper()
-		entries, err := adm.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: "a", ConfigNames: []string{"retention.ms"}})
-		if err != nil || len(entries) != 1 {
-			t.Fatalf("%v, %v", entries, err)
+		rs, err := adm.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: "a", ConfigNames: []string{"retention.ms"}}}, sarama.DescribeConfigsOptions{})
+		if err != nil || len(rs) != 1 || len(rs[0].Configs) != 1 {
+			t.Fatalf("%v, %v", rs, err)
 		}
-		return entries[0].Value
+		return rs[0].Configs[0].Value
 	}
 	if got := config(); got != "1000000" {
 		t.Errorf("retention.ms is %s", got)
