@@ -102,6 +102,10 @@ func (c *conn) resolve(req *kmsg.FetchRequest) {
 			f.err = kerr.ReplicaNotAvailable
 			continue
 		}
+		if req.Version >= 13 && f.id == (manifest.TopicID{}) {
+			f.err = replica.ErrUnknownTopicID
+			continue
+		}
 		f.p, f.err = c.s.Replicas.Leader(replica.TopicPartition{Topic: f.name, ID: f.id, Partition: f.partition})
 		if f.err == nil {
 			f.err = f.p.CheckEpoch(f.currentEpoch)
