@@ -98,6 +98,10 @@ var brokerKeys = limits([]Key{
 	{Name: "offsets.topic.segment.bytes", Type: Int, Default: "104857600", Min: 1 << 20, Max: math.MaxInt32},
 
 	// cluster
+	{Name: "controlled.shutdown.enable", Type: Bool, Default: "true", Doc: "hand leaderships over before a stop"},
+	{Name: "auto.leader.rebalance.enable", Type: Bool, Default: "true", Doc: "take leaderships back to preferred leaders regularly"},
+	{Name: "leader.imbalance.check.interval.seconds", Type: Long, Default: "300", Min: 1, Max: math.MaxInt32, Doc: "time between looks at where leaders are, s"},
+	{Name: "leader.imbalance.per.broker.percentage", Type: Int, Default: "10", Min: 0, Max: 100, Doc: "leaders are moved back to a broker that lacks more of its share than this, percent"},
 	{Name: "broker.session.timeout.ms", Type: Int, Default: "9000", Min: 2000, Max: math.MaxInt32, Doc: "life of the registration's lease, ms"},
 })
 
@@ -106,15 +110,14 @@ var inertKeys = []string{
 	"num.recovery.threads.per.data.dir", "remote.fetch.max.wait.ms", "request.timeout.ms", "max.connections.per.ip",
 	"process.roles", "controller.quorum.bootstrap.servers", "controller.quorum.voters", "num.network.threads", "num.io.threads",
 	"background.threads", "queued.max.requests", "num.replica.fetchers", "num.replica.alter.log.dirs.threads", "zookeeper.connect", "zookeeper.connection.timeout.ms",
-	"broker.heartbeat.interval.ms", "controlled.shutdown.enable", "group.coordinator.threads", "group.coordinator.append.linger.ms", "group.coordinator.background.threads",
+	"broker.heartbeat.interval.ms", "group.coordinator.threads", "group.coordinator.append.linger.ms", "group.coordinator.background.threads",
 	"group.coordinator.rebalance.protocols", "offsets.load.buffer.size", "offsets.topic.compression.codec", "remote.log.storage.system.enable", "log.cleaner.enable", "log.cleaner.threads",
 	"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second",
 	"log.flush.scheduler.interval.ms", "log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms", "log.dir.failure.timeout.ms",
 	"metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "auto.include.jmx.reporter", "socket.listen.backlog.size",
 	"fetch.purgatory.purge.interval.requests", "producer.purgatory.purge.interval.requests", "delete.records.purgatory.purge.interval.requests",
 	"transaction.state.log.replication.factor", "transaction.state.log.min.isr", "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
-	"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr", "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
-	"leader.imbalance.per.broker.percentage", "replica.lag.time.max.ms", "replica.fetch.max.bytes", "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
+	"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr", "replica.lag.time.max.ms", "replica.fetch.max.bytes", "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
 	"replica.fetch.response.max.bytes", "replica.fetch.backoff.ms", "replica.high.watermark.checkpoint.interval.ms", "replica.socket.timeout.ms", "replica.socket.receive.buffer.bytes",
 	"replica.selector.class", "initial.broker.registration.timeout.ms", "connection.failed.authentication.delay.ms", "max.connection.creation.rate", "remote.log.reader.threads",
 	"remote.log.manager.thread.pool.size", "remote.log.manager.task.interval.ms", "remote.log.metadata.manager.listener.name", "remote.log.storage.manager.class.name",

@@ -181,7 +181,8 @@ func (c *Controller) controls() bool {
 // act does what the image demands of this broker: to stand for control, or to decide.
 func (c *Controller) act(ctx context.Context) error {
 	img := c.store.Image()
-	if img.Controller < 0 {
+	// The image's controller may be this very process, by a write whose answer was lost: standing again adopts it.
+	if img.Controller < 0 || img.Controller == c.o.NodeID && img.Term != c.store.Term() {
 		if err := c.stand(ctx, img); err != nil {
 			return err
 		}

@@ -28,10 +28,11 @@ type Detector struct {
 
 	metrics *detectorMetrics
 
-	mu       sync.Mutex
-	watches  map[registration]context.CancelFunc // guarded by mu
 	suspects chan registration
-	evicted  map[int32]time.Time // owned by Run; when a broker was last evicted
+
+	mu      sync.Mutex
+	watches map[registration]context.CancelFunc // guarded by mu
+	evicted map[int32]time.Time                 // guarded by mu; when a broker was last evicted
 }
 
 // registration names one process of a broker.
@@ -132,7 +133,7 @@ func (d *Detector) Run(ctx context.Context) error {
 		case r := <-verdicts:
 			delete(under, r)
 		case r := <-d.suspects:
-			if under[r] || time.Since(d.evicted[r.id]) < d.o.Session && !d.evicted[r.id].IsZero() {
+			if under[r] || d.evictedLately(r.id) {
 				continue
 			}
 			select {
@@ -148,10 +149,20 @@ func (d *Detector) Run(ctx context.Context) error {
 					d.evict(ctx, r)
 				}
 				<-places
-				verdicts <- r
+				select {
+				case verdicts <- r:
+				case <-ctx.Done():
+				}
 			})
 		}
 	}
+}
+
+func (d *Detector) evictedLately(id int32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, ok := d.evicted[id]
+	return ok && time.Since(at) < d.o.Session
 }
 
 // follow watches whom the image says: the controller all, the others the controller.
