@@ -98,6 +98,9 @@ var brokerKeys = limits([]Key{
 	{Name: "offsets.topic.segment.bytes", Type: Int, Default: "104857600", Min: 1 << 20, Max: math.MaxInt32},
 
 	// cluster
+	{Name: "leader.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second served to throttled followers"},
+	{Name: "follower.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second fetched by throttled followers"},
+	{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "of moves between data directories, which there is one of"},
 	{Name: "controlled.shutdown.enable", Type: Bool, Default: "true", Doc: "hand leaderships over before a stop"},
 	{Name: "auto.leader.rebalance.enable", Type: Bool, Default: "true", Doc: "take leaderships back to preferred leaders regularly"},
 	{Name: "leader.imbalance.check.interval.seconds", Type: Long, Default: "300", Min: 1, Max: math.MaxInt32, Doc: "time between looks at where leaders are, s"},

@@ -132,7 +132,9 @@ func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, chang
 		if a := p.archive.Swap(nil); a != nil {
 			a.Resign()
 		}
-		m.leader.add(p)
+		if p.tiered.Load() {
+			m.leader.add(p)
+		}
 	}
 	if !changed {
 		return
