@@ -88,6 +88,13 @@ func FuzzTopicAndBroker(f *testing.F) {
 				t.Fatalf("%+v, %v after encoding, was %+v", again, err, br)
 			}
 		}
+		k, err := decodeKnown(1, Pair{Key: "k", Value: b})
+		checkDecoded(t, err)
+		if err == nil {
+			if again, err := decodeKnown(1, Pair{Key: "k", Value: encodeKnown(k)}); err != nil || !reflect.DeepEqual(again, k) && len(k.Listeners) > 0 {
+				t.Fatalf("%+v, %v after encoding, was %+v", again, err, k)
+			}
+		}
 	})
 }
 

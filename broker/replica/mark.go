@@ -47,9 +47,14 @@ func CleanEpoch(fsys vfs.FS, dir string) (int64, error) {
 	if err != nil && err != io.EOF {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}
+	return decodeMark(b[:n]), nil
+}
+
+// decodeMark is 0 for what cannot be read: the broker then counts as one that did not end in order.
+func decodeMark(b []byte) int64 {
 	var mark cleanMark
-	if json.Unmarshal(b[:n], &mark) != nil || mark.BrokerEpoch < 0 {
-		return 0, nil
+	if json.Unmarshal(b, &mark) != nil || mark.BrokerEpoch < 0 {
+		return 0
 	}
-	return mark.BrokerEpoch, nil
+	return mark.BrokerEpoch
 }
