@@ -18,6 +18,7 @@ func TestRegistrationIsFencedUntilTheControllerHasDealtWithIt(t *testing.T) {
 		s, other := open(t, kv), open(t, kv)
 		run(t, s)
 		run(t, other)
+		synctest.Wait()
 		b := meta.Broker{ID: 1, Directory: "d", Previous: 7, Listeners: []meta.Listener{{Name: "P", Host: "h", Port: 9092}}}
 		e1, _, err := s.Register(t.Context(), b, 60_000)
 		fatal(t, err)
@@ -65,6 +66,7 @@ func TestBrokerThatIsGoneIsKnownUntilItIsForgotten(t *testing.T) {
 		defer kv.Close()
 		s, other := open(t, kv), open(t, kv)
 		run(t, s)
+		synctest.Wait()
 		_, _, err := s.Register(t.Context(), meta.Broker{ID: 1}, 60_000)
 		fatal(t, err)
 		_, err = s.TakeControl(t.Context(), 1)
@@ -98,6 +100,7 @@ func TestDrainingEndsWithTheRegistration(t *testing.T) {
 		defer kv.Close()
 		s := open(t, kv)
 		run(t, s)
+		synctest.Wait()
 		b := meta.Broker{ID: 1, Directory: "d"}
 		wants(t, s.Drain(t.Context()), meta.ErrInvalid)
 		_, _, err := s.Register(t.Context(), b, 60_000)
@@ -144,7 +147,6 @@ func TestResignLetsAnotherTakeControlAtOnce(t *testing.T) {
 func TestEditsKeepWhatHasMovedOnAndElectNobodyWhoHasRestarted(t *testing.T) {
 	kv := memkv.New()
 	s := open(t, kv)
-	run(t, s)
 	topic := create(t, s, "t", 400)
 	e1, _, err := s.Register(t.Context(), meta.Broker{ID: 1, Directory: "d"}, 60_000)
 	fatal(t, err)
@@ -167,7 +169,7 @@ func TestEditsKeepWhatHasMovedOnAndElectNobodyWhoHasRestarted(t *testing.T) {
 		edits = append(edits, e)
 	}
 	wants(t, s.EditPartitions(t.Context(), 0, edits), meta.ErrConflict)
-	for i, p := range s.Image().Topics["t"].Partitions {
+	for i, p := range open(t, kv).Image().Topics["t"].Partitions {
 		switch {
 		case i == 6:
 			if p.PartitionEpoch != 1 || len(p.Replicas) != 2 {
@@ -181,10 +183,10 @@ func TestEditsKeepWhatHasMovedOnAndElectNobodyWhoHasRestarted(t *testing.T) {
 	}
 	_, _, err = s.Register(t.Context(), meta.Broker{ID: 1, Directory: "d"}, 60_000)
 	fatal(t, err)
-	p := s.Image().Topics["t"].Partitions[0]
+	p := open(t, kv).Image().Topics["t"].Partitions[0]
 	again := []meta.Edit{{Base: p, Replicas: p.Replicas, ISR: p.ISR, Leader: 1, Elect: true, Registration: e1}}
 	wants(t, s.EditPartitions(t.Context(), 0, again), meta.ErrConflict)
-	if now := s.Image().Topics["t"].Partitions[0]; now.PartitionEpoch != p.PartitionEpoch {
+	if now := open(t, kv).Image().Topics["t"].Partitions[0]; now.PartitionEpoch != p.PartitionEpoch {
 		t.Fatalf("%+v: elected for a registration that has ended", now)
 	}
 	fatal(t, s.EditPartitions(context.Background(), 0, nil))
