@@ -151,7 +151,7 @@ func groupBatches(nowMs int64, records []group.Record) ([]record.Batch, error) {
 }
 
 func (l *groupLog) WaitCommitted(ctx context.Context, off int64) error {
-	if err := l.p.WaitCommitted(ctx, off); err != nil {
+	if err := l.p.WaitCommitted(ctx, off, l.epoch); err != nil {
 		return notCoordinator(err)
 	}
 	return nil
