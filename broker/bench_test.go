@@ -145,13 +145,13 @@ func kibBatch(b *testing.B, n int) []byte {
 
 // benchConfig keeps disks from filling: small segments, little retained.
 func benchConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
-	return localseg.Config{Delete: true, SegmentBytes: 64 << 20, RetentionBytes: 64 << 20}, tier.TopicConfig{Name: t.Name}
+	return localseg.Config{Delete: true, SegmentBytes: 256 << 20, RetentionBytes: 256 << 20}, tier.TopicConfig{Name: t.Name}
 }
 
 func BenchmarkProduce(b *testing.B) {
 	for _, tc := range []struct{ records, partitions int }{{16, 6}, {16, 1}, {256, 6}} {
 		b.Run(fmt.Sprintf("%dKiB-%dp", tc.records, tc.partitions), func(b *testing.B) {
-			w := newWorld(b, settings{config: benchConfig, retain: 100 * time.Millisecond})
+			w := newWorld(b, settings{config: benchConfig, retain: time.Second})
 			topic := w.topic("t", tc.partitions, nil)
 			batch := kibBatch(b, tc.records)
 			req := produceReq(13, -1, topic, 0, batch)

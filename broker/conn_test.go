@@ -33,7 +33,7 @@ func TestHostileFramesCloseTheConnectionWithOneLogLine(t *testing.T) {
 	var lines bytes.Buffer
 	w := newWorld(t, settings{
 		log:    slog.New(slog.NewTextHandler(lockedWriter{&mu, &lines}, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		broker: func(o *Options) { o.MaxRequestBytes = 1 << 20 },
+		broker: func(o *Options) { o.MaxRequestBytes = 4 << 20 },
 	})
 	meta13 := kmsg.NewPtrMetadataRequest()
 	meta13.Version = 13
@@ -50,7 +50,7 @@ func TestHostileFramesCloseTheConnectionWithOneLogLine(t *testing.T) {
 		{"zero length", make([]byte, 12)},
 		{"length below a header", []byte{0, 0, 0, 7, 0, 3, 0, 1, 0, 0, 0, 1}},
 		{"huge length", []byte{0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 9, 0, 0, 0, 1}},
-		{"over socket.request.max.bytes", append([]byte{0, 0x10, 0, 1}, requestHeader(0, 9)...)},
+		{"over socket.request.max.bytes", append([]byte{0, 0x40, 0, 1}, requestHeader(0, 9)...)},
 		{"plain request over its limit", append([]byte{0, 0x20, 0, 1}, requestHeader(3, 9)...)},
 		{"unknown api key", frameOf(requestHeader(999, 0)...)},
 		{"negative api key", frameOf(requestHeader(-5, 0)...)},
@@ -66,6 +66,7 @@ func TestHostileFramesCloseTheConnectionWithOneLogLine(t *testing.T) {
 		{"bytes after the request", trailing},
 		{"bytes after a Produce", frameOf(append(bytes.Clone(produce[4:]), 0)...)},
 		{"Produce with 2^31 topics", frameOf(append(requestHeader(0, 8), 0xff, 0xff, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff)...)},
+		{"Produce with 300,000 empty topics", frameOf(append(append(requestHeader(0, 3), 0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 4, 0x93, 0xe0), make([]byte, 300_000*6)...)...)},
 		{"Fetch cut short", frameOf(append(requestHeader(1, 11), 0xff, 0xff, 0xff, 0xff)...)},
 	} {
 		mu.Lock()

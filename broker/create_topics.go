@@ -11,7 +11,7 @@ import (
 )
 
 // CreateTopics v2-v7 (KIP-4, 464: -1 partitions or replicas are the defaults, 525: configs in the answer, 516: topic ids).
-// One key is varve's own: restoreConfig makes the topic out of an archive.
+// Two configs are varve's own: restoreConfig makes the topic out of an archive, undeleteConfig brings a deleted one back.
 func handleCreateTopics(s *Server, c *conn, r kmsg.Request) (kmsg.Response, error) {
 	req := r.(*kmsg.CreateTopicsRequest)
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
@@ -42,10 +42,14 @@ func handleCreateTopics(s *Server, c *conn, r kmsg.Request) (kmsg.Response, erro
 
 func (s *Server) createOne(ctx context.Context, t *kmsg.CreateTopicsRequestTopic, validateOnly bool, a *kmsg.CreateTopicsResponseTopic) {
 	img := s.Store.Image()
-	n, plan, err := wanted(t)
+	n, x, err := wanted(t)
+	if err == nil && x.undelete != nil {
+		s.undeleteOne(ctx, img, n.name, *x.undelete, validateOnly, a)
+		return
+	}
 	var spec meta.TopicSpec
-	if err == nil && plan != nil {
-		spec, err = s.restored(ctx, img, n, *plan, validateOnly)
+	if err == nil && x.plan != nil {
+		spec, err = s.restored(ctx, img, n, *x.plan, validateOnly)
 	} else if err == nil {
 		spec, err = s.spec(img, n)
 	}
@@ -71,12 +75,18 @@ func (s *Server) createOne(ctx context.Context, t *kmsg.CreateTopicsRequestTopic
 	}
 }
 
-// restoreConfig is the topic config, in CreateTopics alone, whose value is a restore plan: `varve restore --into` sends it, so that
-// whoever may reach and use the Kafka port needs no other one. It is never stored or described.
-const restoreConfig = "varve.restore.plan"
+// Two topic configs, in CreateTopics alone, are varve's own: whoever may reach and use the Kafka port needs no other one. They are
+// never stored or described.
+const (
+	restoreConfig  = "varve.restore.plan" // a restore plan, as `varve restore --into` sends it
+	undeleteConfig = "varve.undelete"     // brings a deleted topic back: its id, or empty for the one of the name that was deleted last
+)
 
-// wanted reads a topic of the request; plan is the restore plan, where one is given.
-func wanted(t *kmsg.CreateTopicsRequestTopic) (n newTopic, plan *string, err error) {
+// extension is what of the request is varve's own, nil where it is not there.
+type extension struct{ plan, undelete *string }
+
+// wanted reads a topic of the request.
+func wanted(t *kmsg.CreateTopicsRequestTopic) (n newTopic, x extension, err error) {
 	n = newTopic{name: t.Topic, partitions: t.NumPartitions, replication: t.ReplicationFactor, configs: map[string]string{}}
 	if internalTopic(t.Topic) {
 		n.internal = true
@@ -87,7 +97,7 @@ func wanted(t *kmsg.CreateTopicsRequestTopic) (n newTopic, plan *string, err err
 			n.assignment = map[int32][]int32{}
 		}
 		if _, twice := n.assignment[ra.Partition]; twice {
-			return n, nil, refuse(kerr.InvalidReplicaAssignment, "partition %d is assigned twice", ra.Partition)
+			return n, x, refuse(kerr.InvalidReplicaAssignment, "partition %d is assigned twice", ra.Partition)
 		}
 		n.assignment[ra.Partition] = ra.Replicas
 	}
@@ -95,16 +105,18 @@ func wanted(t *kmsg.CreateTopicsRequestTopic) (n newTopic, plan *string, err err
 		c := &t.Configs[i]
 		switch {
 		case c.Name == restoreConfig && c.Value != nil:
-			plan = c.Value
+			x.plan = c.Value
+		case c.Name == undeleteConfig && c.Value != nil:
+			x.undelete = c.Value
 		case c.Value == nil && config.TopicKey(c.Name) == nil:
-			return n, nil, refuse(kerr.InvalidConfig, "%s: unknown topic configuration key", c.Name)
+			return n, x, refuse(kerr.InvalidConfig, "%s: unknown topic configuration key", c.Name)
 		case c.Value == nil:
-			return n, nil, refuse(kerr.InvalidConfig, "%s: null is no value; leave the key out for its default", c.Name)
+			return n, x, refuse(kerr.InvalidConfig, "%s: null is no value; leave the key out for its default", c.Name)
 		default:
 			n.configs[c.Name] = *c.Value
 		}
 	}
-	return n, plan, nil
+	return n, x, nil
 }
 
 // restored completes a topic that is made out of an archive: who may do so is handed in with Options.

@@ -60,7 +60,7 @@ func (c *cursor) length(flexible bool) int {
 // bytes reads nullable bytes; nil for null.
 func (c *cursor) bytes(flexible bool) []byte {
 	n := c.length(flexible)
-	if n == -1 {
+	if n < 0 { // any negative one is null, as Kafka reads it
 		return nil
 	}
 	return c.take(n)
@@ -74,7 +74,7 @@ func (c *cursor) string(flexible bool) []byte {
 	} else {
 		n = int(c.int16())
 	}
-	if n == -1 {
+	if n < 0 { // any negative one is null, as Kafka reads it
 		return nil
 	}
 	return c.take(n)

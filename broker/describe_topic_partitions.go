@@ -87,6 +87,7 @@ func describePartition(img *meta.Image, p *meta.Partition) kmsg.DescribeTopicPar
 	a := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	a.Partition, a.LeaderID, a.LeaderEpoch = p.ID.Partition, p.Leader, p.LeaderEpoch
 	a.Replicas, a.ISR = p.Replicas, p.ISR
+	a.EligibleLeaderReplicas, a.LastKnownELR = []int32{}, []int32{} // Kafka's admin client cannot take null
 	for _, r := range p.Replicas {
 		if b := img.Brokers[r]; b == nil || b.Fenced {
 			a.OfflineReplicas = append(a.OfflineReplicas, r)

@@ -106,6 +106,10 @@ func (c *conn) fetchLimits(req *kmsg.FetchRequest) fetchLimits {
 func (c *conn) resolve(req *kmsg.FetchRequest) {
 	for i := range c.fetch.parts {
 		f := &c.fetch.parts[i]
+		if req.Version >= 13 && f.id == (manifest.TopicID{}) {
+			f.err = replica.ErrUnknownTopicID
+			continue
+		}
 		tp := replica.TopicPartition{Topic: f.name, ID: f.id, Partition: f.partition}
 		if req.Version >= 11 {
 			if f.p, f.err = c.s.Replicas.Replica(tp); f.err == nil {

@@ -102,12 +102,12 @@ func TestFetchReturnsWhatIsReadyAtMaxWait(t *testing.T) {
 	w, bucket, topic, _ := coldWorld(t)
 	c := w.dial()
 	c.produce(topic, 3, bigBatch(t, 100))
-	bucket.SetRules(fault.Rule{Op: fault.Get, Effect: fault.Slow, Latency: 700 * time.Millisecond})
+	bucket.SetRules(fault.Rule{Op: fault.Get, Effect: fault.Slow, Latency: 300 * time.Millisecond})
 	req := fetchReq(18, topic, 0, 3, 0)
-	req.MaxWaitMillis = 100
+	req.MaxWaitMillis = 50
 	began := time.Now()
 	got := c.fetch(req).Topics[0].Partitions
-	if d := time.Since(began); d < 100*time.Millisecond || d > 600*time.Millisecond {
+	if d := time.Since(began); d < 50*time.Millisecond || d > 280*time.Millisecond {
 		t.Fatalf("answered after %v", d)
 	}
 	if len(got[0].RecordBatches) == 0 || got[1].ErrorCode != 0 || len(got[1].RecordBatches) != 0 {

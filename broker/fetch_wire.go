@@ -19,6 +19,9 @@ type fetchCut struct {
 	slice replica.Slice
 }
 
+// keepFetchParts bounds what is kept for the next Fetch.
+const keepFetchParts = 4096
+
 func (r *fetchReply) dataBytes() int { return r.data }
 
 // release gives the record ranges back; the reply may be built anew afterwards.
@@ -68,6 +71,9 @@ func (c *conn) replyFetch(h header, ctx *fetchContext, failed error) error {
 		sc.parts[i].slice.Release()
 	}
 	clear(sc.parts)
+	if cap(sc.parts) > keepFetchParts {
+		sc.parts = nil
+	}
 	binary.BigEndian.PutUint32(r.buf, uint32(len(r.buf)-4+r.data))
 	c.s.metrics.fetchBytes.Add(float64(r.data))
 	return c.outbox.endFetch(r)

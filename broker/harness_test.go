@@ -33,6 +33,8 @@ type world struct {
 	server *Server
 	addr   string
 
+	connect func() (net.Conn, error)
+
 	stopOnce sync.Once
 	stopFn   func()
 }
@@ -47,6 +49,40 @@ type settings struct {
 	config func(*meta.Topic) (localseg.Config, tier.TopicConfig)
 	broker func(*Options)
 	log    *slog.Logger
+	pipes  bool // connections are net.Pipe, as in a bubble
+}
+
+// pipeListener accepts net.Pipe connections.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l *pipeListener) dial() (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- near:
+		return far, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
 }
 
 func newWorld(t testing.TB, set settings) *world {
@@ -66,12 +102,20 @@ func newWorld(t testing.TB, set settings) *world {
 	if set.log == nil {
 		set.log = slog.New(slog.DiscardHandler)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	w := &world{t: t, kv: set.kv}
+	var l net.Listener
+	var err error
+	if set.pipes {
+		p := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+		l, w.connect = p, p.dial
+	} else {
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		w.connect = func() (net.Conn, error) { return net.Dial("tcp", w.addr) }
 	}
+	w.addr = l.Addr().String()
 	port := int32(l.Addr().(*net.TCPAddr).Port)
-	w := &world{t: t, kv: set.kv, addr: l.Addr().String()}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var g sync.WaitGroup
@@ -186,7 +230,7 @@ type client struct {
 
 func (w *world) dial() *client {
 	w.t.Helper()
-	conn, err := net.Dial("tcp", w.addr)
+	conn, err := w.connect()
 	if err != nil {
 		w.t.Fatal(err)
 	}

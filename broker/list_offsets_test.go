@@ -158,3 +158,38 @@ func TestHeaderMaxTimestampIsRecomputed(t *testing.T) { // BUG-058
 		}
 	}
 }
+
+func TestDeleteRecordsRefusals(t *testing.T) {
+	w := newWorld(t, settings{config: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
+		compacted := t.Name == "compacted"
+		return localseg.Config{Delete: !compacted, Compact: compacted}, tier.TopicConfig{Name: t.Name}
+	}})
+	topic := w.topic("t", 1, nil)
+	w.topic("compacted", 1, nil)
+	c := w.dial()
+	c.produce(topic, 0, batch(t, record.BatchOptions{}, now(), now(), now()))
+	for _, tc := range []struct {
+		topic     string
+		partition int32
+		offset    int64
+		code      int16
+		low       int64
+	}{
+		{"t", 0, 4, kerr.OffsetOutOfRange.Code, -1}, {"t", 0, -2, kerr.OffsetOutOfRange.Code, -1},
+		{"t", 0, 2, 0, 2}, {"t", 0, 1, 0, 2}, {"t", 7, 0, kerr.UnknownTopicOrPartition.Code, -1}, {"nope", 0, 0, kerr.UnknownTopicOrPartition.Code, -1},
+		{"compacted", 0, 0, kerr.PolicyViolation.Code, -1}, {"__consumer_offsets", 0, 0, kerr.InvalidTopicException.Code, -1},
+	} {
+		req := kmsg.NewPtrDeleteRecordsRequest()
+		req.Version = 2
+		dt := kmsg.NewDeleteRecordsRequestTopic()
+		dt.Topic = tc.topic
+		dp := kmsg.NewDeleteRecordsRequestTopicPartition()
+		dp.Partition, dp.Offset = tc.partition, tc.offset
+		dt.Partitions = append(dt.Partitions, dp)
+		req.Topics = append(req.Topics, dt)
+		got := c.do(req).(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]
+		if got.ErrorCode != tc.code || got.LowWatermark != tc.low {
+			t.Errorf("%s-%d before %d: code %d low watermark %d, want %d, %d", tc.topic, tc.partition, tc.offset, got.ErrorCode, got.LowWatermark, tc.code, tc.low)
+		}
+	}
+}

@@ -38,13 +38,13 @@ type producePart struct {
 	partition int32
 	records   []byte // aliases the frame; nil: null
 
-	p             *replica.Partition
-	epoch         int32 // leader epoch before the append, at the latest
-	done          localseg.Appended
-	logAppendTime bool
-	err           error
-	recordErrs    []record.RecordError
-	leader        leaderHint
+	p          *replica.Partition
+	epoch      int32 // leader epoch before the append, at the latest
+	done       localseg.Appended
+	stamp      int64 // the timestamp that the batch was given, -1 where the client's stand
+	err        error
+	recordErrs []record.RecordError
+	leader     leaderHint
 }
 
 // produceRequest is a parsed request.
@@ -162,8 +162,12 @@ func (s *Server) produceOne(version int16, req *produceRequest, t *produceTopic,
 }
 
 func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic, part *producePart, one *[1]record.Batch, now int64) error {
+	part.stamp = -1
 	if req.acks < -1 || req.acks > 1 {
 		return kerr.InvalidRequiredAcks
+	}
+	if version >= 13 && t.id == (manifest.TopicID{}) {
+		return replica.ErrUnknownTopicID
 	}
 	if internalTopic(t.name) {
 		return fmt.Errorf("topic %s is written by the broker alone: %w", t.name, errInvalidTopic)
@@ -192,8 +196,11 @@ func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic,
 		return err
 	}
 	one[0] = valid.Batch
-	part.logAppendTime, part.epoch = rules.LogAppendTime, p.LeaderEpoch()
+	part.epoch = p.LeaderEpoch()
 	part.done, err = p.Append(one[:], localseg.OriginClient, req.acks == -1)
+	if one[0].LogAppendTime() {
+		part.stamp = one[0].MaxTimestamp() // not the log's append time, which may be a millisecond later
+	}
 	one[0] = nil
 	return err
 }

@@ -96,6 +96,7 @@ func TestProduceRefusals(t *testing.T) {
 		{"acks -2", 9, -2, *topic, 0, good, kerr.InvalidRequiredAcks},
 		{"unknown topic", 9, 1, meta.Topic{Name: "nope"}, 0, good, kerr.UnknownTopicOrPartition},
 		{"unknown topic id", 13, 1, meta.Topic{Name: "t", ID: [16]byte{1}}, 0, good, kerr.UnknownTopicID},
+		{"no topic id", 13, 1, meta.Topic{Name: "t"}, 0, good, kerr.UnknownTopicID},
 		{"unknown partition", 9, 1, *topic, 5, good, kerr.UnknownTopicOrPartition},
 		{"negative partition", 9, 1, *topic, -1, good, kerr.UnknownTopicOrPartition},
 		{"internal topic (BUG-083)", 9, -1, meta.Topic{Name: "__consumer_offsets"}, 0, good, kerr.InvalidTopicException},
@@ -123,6 +124,58 @@ func TestProduceRefusals(t *testing.T) {
 	}
 	if leo := w.partition("t", 0).LEO(); leo != 0 {
 		t.Fatalf("LEO = %d after refusals, want 0", leo)
+	}
+}
+
+func TestRefusedRecordsAreNamed(t *testing.T) { // KIP-467
+	w := newWorld(t, settings{broker: func(o *Options) {
+		o.Rules = func(*meta.Topic) record.ValidateOptions {
+			r := defaultRules
+			r.TimestampAfterMs = 1000
+			return r
+		}
+	}})
+	topic := w.topic("t", 1, nil)
+	c := w.dial()
+	for v := int16(3); v <= 13; v++ {
+		resp := c.do(produceReq(v, -1, topic, 0, batch(t, record.BatchOptions{}, now(), now()+3_600_000, now()))).(*kmsg.ProduceResponse)
+		p := resp.Topics[0].Partitions[0]
+		if p.ErrorCode != kerr.InvalidTimestamp.Code {
+			t.Fatalf("v%d: code %d, want %d", v, p.ErrorCode, kerr.InvalidTimestamp.Code)
+		}
+		if v >= 8 && (len(p.ErrorRecords) != 1 || p.ErrorRecords[0].RelativeOffset != 1 || p.ErrorRecords[0].ErrorMessage == nil) {
+			t.Fatalf("v%d: %+v", v, p.ErrorRecords)
+		}
+	}
+}
+
+func TestAnswersNameTheLeaderElsewhere(t *testing.T) { // KIP-951
+	w := newWorld(t, settings{})
+	topic, err := w.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "t", Assignment: [][]int32{{2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until("the image has the topic", func() bool { return w.store.Image().Topics["t"] != nil })
+	c := w.dial()
+	for v := int16(3); v <= 13; v++ {
+		resp := c.do(produceReq(v, -1, topic, 0, batch(t, record.BatchOptions{}, now()))).(*kmsg.ProduceResponse)
+		p := resp.Topics[0].Partitions[0]
+		if p.ErrorCode != kerr.NotLeaderForPartition.Code {
+			t.Fatalf("produce v%d: code %d", v, p.ErrorCode)
+		}
+		if hinted := p.CurrentLeader.LeaderID == 2 && p.CurrentLeader.LeaderEpoch == 0 && len(resp.Brokers) == 1 && resp.Brokers[0].NodeID == 1; hinted != (v >= 10) {
+			t.Fatalf("produce v%d: leader %+v, brokers %+v", v, p.CurrentLeader, resp.Brokers)
+		}
+	}
+	for v := int16(4); v <= 18; v++ {
+		resp := c.do(fetchReq(v, topic, 0, 0)).(*kmsg.FetchResponse)
+		p := resp.Topics[0].Partitions[0]
+		if hinted := p.CurrentLeader.LeaderID == 2 && len(resp.Brokers) == 1; p.ErrorCode != kerr.NotLeaderForPartition.Code || hinted != (v >= 16) {
+			t.Fatalf("fetch v%d: %+v", v, p)
+		}
+	}
+	if got := c.metadata(metadataReq(13, false, "t")).Topics[0].Partitions[0]; got.ErrorCode != kerr.LeaderNotAvailable.Code || got.Leader != -1 || len(got.OfflineReplicas) != 1 {
+		t.Fatalf("metadata of a partition whose leader is down: %+v", got)
 	}
 }
 

@@ -9,8 +9,14 @@ import (
 	"github.com/varvelog/varve/record"
 )
 
-// maxInterned bounds the topic names that a connection remembers.
-const maxInterned = 1000
+const (
+	// maxInterned bounds the topic names that a connection remembers.
+	maxInterned = 1000
+	// maxProduceParts bounds topics and partitions of one request: an empty one costs few bytes on the wire and many here.
+	maxProduceParts = 100_000
+	// keepProduceParts bounds what is kept for the next request.
+	keepProduceParts = 4096
+)
 
 // intern returns b as a string, the same one each time.
 func (sc *produceScratch) intern(b []byte) string {
@@ -18,6 +24,9 @@ func (sc *produceScratch) intern(b []byte) string {
 		return s
 	}
 	s := string(b)
+	if len(s) > maxTopicName {
+		return s // no topic has it
+	}
 	if sc.names == nil || len(sc.names) >= maxInterned {
 		sc.names = map[string]string{}
 	}
@@ -25,17 +34,22 @@ func (sc *produceScratch) intern(b []byte) string {
 	return s
 }
 
-// parse reads a request into topics and parts. Every partition costs at least six bytes of the body, so memory stays within a small
-// multiple of the frame.
+// parse reads a request into topics and parts, which are at most maxProduceParts.
 func (sc *produceScratch) parse(h header, body []byte) (produceRequest, error) {
 	flexible := produceFlexible(h.version)
 	c := cursor{b: body}
 	sc.topics, sc.parts = sc.topics[:0], sc.parts[:0]
+	if cap(sc.parts) > keepProduceParts || cap(sc.topics) > keepProduceParts {
+		sc.topics, sc.parts = nil, nil
+	}
 
 	req := produceRequest{transactional: c.string(flexible) != nil}
 	req.acks = c.int16()
 	req.timeout = time.Duration(max(0, c.int32())) * time.Millisecond
 	for n := c.length(flexible); n > 0 && !c.bad; n-- {
+		if len(sc.topics) >= maxProduceParts {
+			return req, sc.tooMany()
+		}
 		t := produceTopic{from: len(sc.parts)}
 		if h.version >= 13 {
 			copy(t.id[:], c.take(len(manifest.TopicID{})))
@@ -43,6 +57,9 @@ func (sc *produceScratch) parse(h header, body []byte) (produceRequest, error) {
 			t.name = sc.intern(c.string(flexible))
 		}
 		for m := c.length(flexible); m > 0 && !c.bad; m-- {
+			if len(sc.parts) >= maxProduceParts {
+				return req, sc.tooMany()
+			}
 			sc.parts = append(sc.parts, producePart{partition: c.int32(), records: c.bytes(flexible)})
 			if flexible {
 				c.tags()
@@ -62,6 +79,11 @@ func (sc *produceScratch) parse(h header, body []byte) (produceRequest, error) {
 		return req, fmt.Errorf("request body: %w", errMalformed)
 	}
 	return req, nil
+}
+
+func (sc *produceScratch) tooMany() error {
+	sc.topics, sc.parts = nil, nil
+	return fmt.Errorf("more than %d partitions: %w", maxProduceParts, errMalformed)
 }
 
 // appendProduceResponse appends the body of a response.
@@ -97,11 +119,11 @@ func appendProducePart(dst []byte, version int16, flexible bool, p *producePart)
 	dst = appendInt32(dst, p.partition)
 	dst = appendInt16(dst, code(p.err))
 	dst = appendInt64(dst, p.done.First)
-	appendTime := int64(-1)
-	if p.logAppendTime && p.err == nil {
-		appendTime = p.done.AppendTime
+	stamp := p.stamp
+	if p.err != nil {
+		stamp = -1
 	}
-	dst = appendInt64(dst, appendTime)
+	dst = appendInt64(dst, stamp)
 	if version >= 5 {
 		dst = appendInt64(dst, p.done.LogStart)
 	}

@@ -15,7 +15,6 @@ var brokerKeys = limits([]Key{
 	{Name: "archive.sweep.interval.ms", Type: Long, Default: "60000", Min: 10, Max: math.MaxInt64, Doc: "time between rounds of archive retention and collection, ms"},
 	{Name: "archive.cache.memory.bytes", Type: Long, Default: "67108864", Min: 8 << 20, Max: math.MaxInt64, Doc: "memory for archived chunks, bytes"},
 	{Name: "archive.cache.disk.bytes", Type: Long, Default: "0", Min: 0, Max: math.MaxInt64, Doc: "disk for archived chunks, below log.dirs, bytes; 0: none"},
-	{Name: "archive.lease.ttl.ms", Type: Long, Default: "600000", Min: 1000, Max: math.MaxInt64, Doc: "life of a lease on another cluster's archive, ms"},
 	{Name: "etcd.endpoints", Type: List, Default: "", Doc: "external etcd, host:port,..."},
 	{Name: "etcd.embedded", Type: Bool, Default: "false", Doc: "run etcd in this process"},
 	{Name: "etcd.initial.cluster", Type: List, Default: "", Doc: "embedded members: ID@HOST:PEERPORT:CLIENTPORT,..."},
@@ -38,12 +37,9 @@ var brokerKeys = limits([]Key{
 	{Name: "queued.max.request.bytes", Type: Long, Default: "-1", Min: -1, Max: math.MaxInt64, Doc: "bytes of requests in work at once; -1: 1/4 of a gigabyte"},
 	{Name: "connections.max.idle.ms", Type: Long, Default: "600000", Min: -1, Max: math.MaxInt64, Doc: "idle connections are closed after, ms; -1: never"},
 	{Name: "max.connections", Type: Int, Default: "2147483647", Min: 0, Max: math.MaxInt32, Dynamic: true, Doc: "connections at once"},
-	{Name: "max.connections.per.ip", Type: Int, Default: "2147483647", Min: 0, Max: math.MaxInt32, Dynamic: true, Doc: "connections at once from one address"},
-	{Name: "request.timeout.ms", Type: Int, Default: "30000", Min: 1, Max: math.MaxInt32, Doc: "bound on what a request waits for inside, ms"},
 	{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: "1000", Min: 0, Max: math.MaxInt32, Doc: "fetch sessions (KIP-227)"},
 	{Name: "max.request.partition.size.limit", Type: Int, Default: "2000", Min: 1, Max: math.MaxInt32, Doc: "partitions in one DescribeTopicPartitions answer"},
 	{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Min: 1024, Max: math.MaxInt32, Doc: "most bytes in one fetch answer"},
-	{Name: "remote.fetch.max.wait.ms", Type: Int, Default: "500", Min: 1, Max: math.MaxInt32, Dynamic: true, Doc: "longest wait for archived data in a fetch, ms"},
 
 	// log
 	{Name: "log.dirs", Type: List, Null: true, Doc: "the data directory (one)"},
@@ -87,7 +83,6 @@ var brokerKeys = limits([]Key{
 	{Name: "min.insync.replicas", Type: Int, Default: "1", Min: 1, Max: math.MaxInt32, Dynamic: true},
 	{Name: "unclean.leader.election.enable", Type: Bool, Default: "false", Dynamic: true},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Min: 1, Max: math.MaxInt32, Dynamic: true, Doc: "idle producers are forgotten after, ms"},
-	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Min: 1, Max: math.MaxInt32, Dynamic: true, Doc: "logs recovered at once"},
 
 	// groups
 	{Name: "group.initial.rebalance.delay.ms", Type: Int, Default: "3000", Min: 0, Max: math.MaxInt32},
@@ -108,6 +103,7 @@ var brokerKeys = limits([]Key{
 
 // inertKeys are Kafka's, accepted from a server.properties written for Kafka; they change nothing here, and starting says so.
 var inertKeys = []string{
+	"num.recovery.threads.per.data.dir", "remote.fetch.max.wait.ms", "request.timeout.ms", "max.connections.per.ip",
 	"process.roles", "controller.quorum.bootstrap.servers", "controller.quorum.voters", "num.network.threads", "num.io.threads",
 	"background.threads", "queued.max.requests", "num.replica.fetchers", "num.replica.alter.log.dirs.threads", "zookeeper.connect", "zookeeper.connection.timeout.ms",
 	"broker.heartbeat.interval.ms", "controlled.shutdown.enable", "group.coordinator.threads", "group.coordinator.append.linger.ms", "group.coordinator.background.threads",

@@ -51,9 +51,16 @@ func (m *Manager) keepHouse(ctx context.Context) {
 	}
 }
 
+// wholeFlush is how often, at most, active segments are flushed: by then the system has written most of them anyway.
+const wholeFlush = 5 * time.Minute
+
 // retain deletes what retention allows. Local data of a tiered topic goes only below what is committed to the archive.
 func (m *Manager) retain(ctx context.Context) {
 	now := time.Now().UnixMilli()
+	whole := time.Since(m.flushed) >= wholeFlush
+	if whole {
+		m.flushed = time.Now()
+	}
 	for _, p := range m.All() {
 		if ctx.Err() != nil {
 			return
@@ -74,7 +81,7 @@ func (m *Manager) retain(ctx context.Context) {
 		if a := p.archive.Load(); a != nil && p.Leading() {
 			a.Notify() // it may have rolled
 		}
-		if p.log.RecoveryPoint() < p.log.LEO() {
+		if whole && p.log.RecoveryPoint() < p.log.LEO() {
 			p.flushWhole.Store(true)
 			m.flusher.add(p)
 		}

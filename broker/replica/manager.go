@@ -107,6 +107,8 @@ type Manager struct {
 
 	changed chan struct{} // buffered 1: the image has changed
 
+	flushed time.Time // owned by keepHouse; when the active segments were last flushed
+
 	// Owned by Start, then by Run.
 	lock    vfs.File
 	clean   bool                           // the last process ended cleanly
@@ -151,6 +153,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 		byName:  map[string]*hosted{},
 		byID:    map[manifest.TopicID]*hosted{},
 		hosts:   make(chan struct{}),
+		flushed: time.Now(),
 	}
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
@@ -326,8 +329,6 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 			return p, nil
 		case p != nil && p.failed.Load():
 			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
-		case p != nil && p.resuming.Load():
-			return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
 		}
 		if err := m.mine(tp); err != nil {
 			return nil, err
@@ -338,6 +339,9 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 		select {
 		case <-hosts:
 		case <-timeout:
+			if p != nil && p.resuming.Load() {
+				return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
+			}
 			return nil, ErrNotAvailable
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/varvelog/varve/manifest"
 )
 
 func topicCommand() *cobra.Command {
@@ -40,7 +41,7 @@ func topicCreate() *cobra.Command {
 			if err != nil {
 				return topicError("create", args[0], r.ErrMessage, err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "created %s: id %s, %d partitions\n", r.Topic, r.ID, r.NumPartitions)
+			fmt.Fprintf(cmd.OutOrStdout(), "created %s: id %s, %d partitions\n", r.Topic, manifest.TopicID(r.ID), r.NumPartitions)
 			return nil
 		})
 	}
@@ -133,7 +134,7 @@ func describeTopic(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, na
 	}
 	sort.Strings(set)
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "topic %s  id %s  partitions %d  configs %s\n", name, t.ID, len(t.Partitions), strings.Join(set, ","))
+	fmt.Fprintf(out, "topic %s  id %s  partitions %d  configs %s\n", name, manifest.TopicID(t.ID), len(t.Partitions), strings.Join(set, ","))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "partition\tleader\tepoch\treplicas\tisr\tstart\tend")
 	for _, p := range t.Partitions.Sorted() {
@@ -153,7 +154,7 @@ func topicDelete() *cobra.Command {
 			if err != nil {
 				return topicError("delete", args[0], r.ErrMessage, err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "deleted %s: id %s; `varve topic undelete %s` brings it back inside the restore window\n", args[0], r.ID, args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "deleted %s: id %s; `varve topic undelete %s` brings it back inside the restore window\n", args[0], manifest.TopicID(r.ID), args[0])
 			return nil
 		})
 	}
@@ -174,7 +175,7 @@ func topicUndelete() *cobra.Command {
 			if err != nil {
 				return topicError("undelete", args[0], r.ErrMessage, err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "undeleted %s: id %s, %d partitions\n", r.Topic, r.ID, r.NumPartitions)
+			fmt.Fprintf(cmd.OutOrStdout(), "undeleted %s: id %s, %d partitions\n", r.Topic, manifest.TopicID(r.ID), r.NumPartitions)
 			return nil
 		})
 	}

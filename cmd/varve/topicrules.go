@@ -22,10 +22,10 @@ func (n *node) inForce(t *meta.Topic) config.Topic {
 func (n *node) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 	c := n.inForce(t)
 	log := localseg.Config{
-		SegmentBytes: c.SegmentBytes, SegmentMs: c.SegmentMs, SegmentJitterMs: c.SegmentJitterMs, IndexIntervalBytes: c.IndexIntervalBytes,
-		SegmentIndexBytes: c.SegmentIndexBytes, RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes,
-		LocalRetentionMs: c.LocalRetentionMs, LocalRetentionBytes: c.LocalRetentionBytes, FlushMessages: c.FlushMessages, FlushMs: c.FlushMs,
-		FileDeleteDelayMs: c.FileDeleteDelayMs, MaxMessageBytes: c.MaxMessageBytes, Compact: c.Compact(), Delete: c.Delete(),
+		SegmentBytes: c.SegmentBytes, SegmentMs: c.SegmentMs, SegmentJitterMs: c.SegmentJitterMs, IndexIntervalBytes: atLeast1(c.IndexIntervalBytes),
+		SegmentIndexBytes: c.SegmentIndexBytes, RetentionMs: atLeast1(c.RetentionMs), RetentionBytes: atLeast1(c.RetentionBytes),
+		LocalRetentionMs: atLeast1(c.LocalRetentionMs), LocalRetentionBytes: atLeast1(c.LocalRetentionBytes), FlushMessages: c.FlushMessages, FlushMs: atLeast1(c.FlushMs),
+		FileDeleteDelayMs: atLeast1(c.FileDeleteDelayMs), MaxMessageBytes: c.MaxMessageBytes, Compact: c.Compact(), Delete: c.Delete(),
 		Tiered: n.archive != nil && c.RemoteStorageEnable, LogAppendTime: c.LogAppendTime, ProducerExpiryMs: c.ProducerExpiryMs,
 	}
 	if c.CopyDisabled {
@@ -35,13 +35,21 @@ func (n *node) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 		log.LocalRetentionMs, log.LocalRetentionBytes = -1, -1
 	}
 	arch := tier.TopicConfig{
-		Name: t.Name, RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes, CopyDisabled: c.CopyDisabled,
+		Name: t.Name, RetentionMs: atLeast1(c.RetentionMs), RetentionBytes: atLeast1(c.RetentionBytes), CopyDisabled: c.CopyDisabled,
 		RestoreWindowMs: c.RestoreWindowMs, MaxLagMs: c.ArchiveMaxLagMs,
 	}
 	if !c.Delete() {
 		arch.RetentionMs, arch.RetentionBytes = -1, -1
 	}
 	return log, arch
+}
+
+// atLeast1 turns 0, which means "at once" to Kafka and "the default" to the log, into the least that means the former.
+func atLeast1(v int64) int64 {
+	if v == 0 {
+		return 1
+	}
+	return v
 }
 
 // rules is what the topic demands of produced batches.
