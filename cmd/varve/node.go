@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/broker/peer"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/internal/vfs"
@@ -41,6 +43,10 @@ type node struct {
 	foreign  *foreign
 	replicas *replica.Manager
 	server   *broker.Server
+
+	former *meta.Image  // the metadata before this process registered
+	epoch  atomic.Int64 // of this process's registration, -1 while it has none
+	peers  *peer.Pool
 }
 
 // runNode runs a broker until ctx ends, then drains it. Parts stop in the order opposite to their start: clients first, then the logs,
@@ -173,10 +179,12 @@ func (n *node) register(ctx context.Context, advertised []meta.Listener, spawn f
 		ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id,
 	}
 	ttl := n.c.Int("broker.session.timeout.ms")
-	_, keep, err := n.store.Register(ctx, b, ttl)
+	n.former = n.store.Image()
+	epoch, keep, err := n.store.Register(ctx, b, ttl)
 	if err != nil {
 		return fmt.Errorf("register broker %d: %w", n.id, err)
 	}
+	n.epoch.Store(epoch)
 	if _, err := n.store.TakeControl(ctx, n.id); err != nil {
 		n.log.Warn("take control", "err", err)
 	}
@@ -186,9 +194,11 @@ func (n *node) register(ctx context.Context, advertised []meta.Listener, spawn f
 			if ctx.Err() != nil {
 				return nil
 			}
+			n.epoch.Store(-1)
 			n.log.Warn("registration lost; registering again", "err", err)
 			for ctx.Err() == nil {
-				if _, keep, err = n.store.Register(ctx, b, ttl); err == nil {
+				if epoch, keep, err = n.store.Register(ctx, b, ttl); err == nil {
+					n.epoch.Store(epoch)
 					break
 				}
 				n.log.Warn("register", "err", err)
@@ -211,11 +221,8 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // startReplicas elects, opens the logs and follows the metadata.
 func (n *node) startReplicas(ctx context.Context) (err error) {
-	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, replica.Options{
-		NodeID: n.id, Dir: n.c.Dir(), TopicConfig: n.topicConfig, LocalMaxBytes: max(n.c.Int("archive.local.max.bytes"), 0),
-		RetentionCheck: time.Duration(n.c.Int("log.retention.check.interval.ms")) * time.Millisecond,
-		OpenFiles:      int(n.c.Int("log.open.files.max")), Logger: n.log, Registerer: n.reg,
-	})
+	n.peers = peer.New(peer.Options{Address: n.peerAddress, OnDown: n.peerDown})
+	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, n.replicaOptions())
 	if err != nil {
 		return err
 	}
@@ -248,7 +255,7 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 		n.log.Warn("connections were cut", "err", cut)
 	}
 	stopFollowing()
-	err = errors.Join(err, followers.Wait())
+	err = errors.Join(err, followers.Wait(), n.peers.Close())
 	if closed := n.replicas.Close(drain); closed != nil {
 		n.log.Warn("drain", "err", closed)
 	}
