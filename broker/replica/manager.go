@@ -255,6 +255,11 @@ func (m *Manager) Close(ctx context.Context) error {
 	return errors.Join(err, tail)
 }
 
+// Abandon gives the data directory up without a word, as the end of the process does. Run must have ended.
+func (m *Manager) Abandon() {
+	m.releaseDir()
+}
+
 // archiveTail uploads what is committed, taking the archive over first where that has not been done yet.
 func (m *Manager) archiveTail(ctx context.Context, p *Partition) error {
 	if p.archive.Load() == nil {
