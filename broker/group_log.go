@@ -164,6 +164,9 @@ func notCoordinator(err error) error {
 			return fmt.Errorf("%w: %w", group.ErrNotCoordinator, err)
 		}
 	}
+	if errors.Is(err, replica.ErrNotEnough) {
+		return fmt.Errorf("%w: %w", group.ErrNotAvailable, err)
+	}
 	if errors.Is(err, localseg.ErrTooLarge) {
 		return fmt.Errorf("%w: %w", group.ErrRecordTooLarge, err)
 	}

@@ -23,13 +23,15 @@ func (m *Manager) electsSelf(p *meta.Partition) bool {
 func (m *Manager) electAll(ctx context.Context) error {
 	img := m.store.Image()
 	former := m.o.Former
-	if former == nil {
+	if former == nil && !m.o.Controlled {
 		former = img
 	}
-	for _, t := range former.Topics {
-		for _, p := range t.Partitions {
-			if p.Leader == m.o.NodeID || m.electsSelf(p) {
-				m.former[p.ID] = p.LeaderEpoch
+	if former != nil {
+		for _, t := range former.Topics {
+			for _, p := range t.Partitions {
+				if p.Leader == m.o.NodeID || m.electsSelf(p) {
+					m.former[p.ID] = p.LeaderEpoch
+				}
 			}
 		}
 	}

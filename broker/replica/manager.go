@@ -31,12 +31,15 @@ type Options struct {
 	// Controlled says that a controller elects. Without it this broker elects itself for what has no other replica.
 	Controlled bool
 	// Former is the metadata from before this process registered: it does not lead in an epoch that this shows. Default: the
-	// metadata at Start.
+	// metadata at Start; with Controlled none, and then Start is to be called only once the controller has dealt with the registration.
 	Former *meta.Image
 	// BrokerEpoch is the epoch of this process's registration, -1 while it has none. Default: what the metadata shows.
 	BrokerEpoch func() int64
 	// MinISR is min.insync.replicas of a topic, default 1.
 	MinISR func(t *meta.Topic) int32
+	// OnOffline is told, once, that the log of a partition cannot be used any more after a disk error: somebody else should lead it.
+	// It must not block.
+	OnOffline func(id manifest.PartitionID)
 	// Upstream reaches the other brokers; nil: there are none.
 	Upstream Upstream
 
@@ -61,6 +64,9 @@ func (o *Options) fill() {
 	}
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
+	}
+	if o.OnOffline == nil {
+		o.OnOffline = func(manifest.PartitionID) {}
 	}
 	if o.MinISR == nil {
 		o.MinISR = func(*meta.Topic) int32 { return 1 }

@@ -57,6 +57,7 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 		OnError: func(err error) {
 			m.metrics.offline.Inc()
 			m.o.Logger.Error("log is offline", "topic", p.name, "partition", p.id.Partition, "err", err)
+			m.o.OnOffline(p.id)
 		},
 	}
 	log, err := localseg.Open(m.fs, dir, o)
