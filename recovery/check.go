@@ -86,17 +86,17 @@ func firstBatch(ctx context.Context, r *tier.Reader, e *manifest.Entry, off int6
 		return 0, err
 	}
 	defer d.Release()
-	for _, part := range d.Parts {
-		b, _, err := record.Next(part)
-		if err == nil {
-			err = b.Check()
-		}
-		if err != nil {
-			return 0, fmt.Errorf("%s: batch at offset %d: %w", e.Object, off, err)
-		}
-		return b.NextOffset(), nil
+	if len(d.Parts) == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	b, _, err := record.Next(d.Parts[0])
+	if err == nil {
+		err = b.Check()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: batch at offset %d: %w", e.Object, off, err)
+	}
+	return b.NextOffset(), nil
 }
 
 // lastBatch reads the chunk that ends an entry.

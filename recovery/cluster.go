@@ -52,6 +52,9 @@ type Result struct {
 	Archive  string          `json:"archive,omitempty"`  // URL of the new one
 	LeaseTTL string          `json:"lease_ttl,omitempty"`
 	Topics   []RestoredTopic `json:"topics"`
+
+	Groups         []string `json:"groups,omitempty"`          // consumer groups whose committed offsets are back
+	GroupsUnlisted bool     `json:"groups_unlisted,omitempty"` // there are too many to be listed
 }
 
 // RestoredTopic is one topic of a result.
@@ -311,7 +314,10 @@ func (r *ClusterRestore) execute(ctx context.Context, src *Source, plan *Plan, s
 	if err := r.commit(ctx, bucket, plan, st, made, res); err != nil {
 		return nil, err
 	}
-	return res, r.check(ctx, bucket, plan, made)
+	if err := r.check(ctx, bucket, plan, made); err != nil {
+		return nil, err
+	}
+	return res, r.listGroups(ctx, bucket, plan, made, res)
 }
 
 func putDocument(ctx context.Context, b objstore.Bucket, key string, encode func() ([]byte, error)) error {

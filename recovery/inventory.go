@@ -52,7 +52,7 @@ const inventoryWorkers = 16
 
 // TakeInventory reads what the bucket holds. Damage in parts of it is listed, not returned.
 func TakeInventory(ctx context.Context, s *Source) (*Inventory, error) {
-	inv := &Inventory{Info: s.Reader.Info(), Incarnation: s.Reader.Incarnation()}
+	inv := &Inventory{Info: s.Reader.Info(), Incarnation: s.Reader.Incarnation(), Damage: slices.Clone(s.damage)}
 	var err error
 	if inv.Now, err = storeNow(ctx, s.Bucket); err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -59,7 +58,6 @@ func Prepare(ctx context.Context, s *Source, inv *Inventory, req Request) (*Plan
 func planTopic(ctx context.Context, s *Source, c chosen, req Request, w Window) (*TopicPlan, error) {
 	t := &TopicPlan{Source: c.rec.Name, ID: c.topic.ID, Name: req.Rename.name(c.rec.Name), Internal: c.rec.Internal,
 		Configs: c.rec.Configs, Note: c.note, Partitions: make([]PartitionPlan, c.rec.Partitions)}
-	var mu sync.Mutex // guards nothing but the order of errors
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inventoryWorkers)
 	for n := range c.rec.Partitions {
@@ -68,9 +66,7 @@ func planTopic(ctx context.Context, s *Source, c chosen, req Request, w Window) 
 			if err != nil {
 				return fmt.Errorf("%s:%d: %w", c.rec.Name, n, err)
 			}
-			mu.Lock()
 			t.Partitions[n] = *p
-			mu.Unlock()
 			return nil
 		})
 	}

@@ -24,7 +24,8 @@ type Source struct {
 	Reader   *tier.Reader
 	Attached map[string]string // archives that it refers to: URL by id
 
-	open Opener
+	open   Opener
+	damage []Damage // records of Attached that cannot be read
 
 	mu      sync.Mutex
 	buckets map[string]objstore.Bucket // guarded by mu; by archive id
@@ -52,7 +53,12 @@ func (s *Source) load(ctx context.Context) (err error) {
 			return fmt.Errorf("list attached archives: %w", err)
 		}
 		a, err := readAttached(ctx, s.Bucket, i.Key)
-		if err != nil {
+		var c *manifest.CorruptError
+		switch {
+		case errors.As(err, &c):
+			s.damage = append(s.damage, Damage{i.Key, err.Error()})
+			continue
+		case err != nil:
 			return err
 		}
 		s.Attached[a.Archive] = a.URL
@@ -81,7 +87,7 @@ func readAttached(ctx context.Context, b objstore.Bucket, key string) (manifest.
 	}
 	a, err := manifest.DecodeAttached(body)
 	if err == nil && a.Key() != key {
-		err = fmt.Errorf("it is %s", a.Key())
+		err = &manifest.CorruptError{Err: fmt.Errorf("it is %s", a.Key())}
 	}
 	return a, manifest.InObject(err, key, 0)
 }

@@ -63,7 +63,9 @@ func Verify(ctx context.Context, s *Source, o VerifyOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.known = map[string]bool{}
 	for _, d := range inv.Damage {
+		v.known[d.Object] = true
 		v.find(Finding{Damaged, d.Object, "", d.What})
 	}
 	for _, t := range inv.Topics {
@@ -71,6 +73,9 @@ func Verify(ctx context.Context, s *Source, o VerifyOptions) (*Report, error) {
 		if err := v.topic(ctx, t); err != nil {
 			return nil, err
 		}
+	}
+	if err := v.documents(ctx); err != nil {
+		return nil, err
 	}
 	if err := v.strays(ctx, inv); err != nil {
 		return nil, err
@@ -82,8 +87,9 @@ func Verify(ctx context.Context, s *Source, o VerifyOptions) (*Report, error) {
 }
 
 type verifier struct {
-	src *Source
-	o   VerifyOptions
+	src   *Source
+	o     VerifyOptions
+	known map[string]bool // objects that the inventory could not read
 
 	mu     sync.Mutex
 	report Report // guarded by mu
@@ -117,6 +123,11 @@ func (v *verifier) topic(ctx context.Context, t *Topic) error {
 		v.report.Partitions++
 		if p.ID.Partition >= t.Last().Partitions {
 			v.find(Finding{Stray, manifest.PartitionPrefix(p.ID), "", fmt.Sprintf("topic %s has %d partitions", t.Last().Name, t.Last().Partitions)})
+		}
+		if v.o.Full {
+			if err := v.leftovers(ctx, p); err != nil {
+				return err
+			}
 		}
 		if p.Tip == nil {
 			continue

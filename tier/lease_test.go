@@ -204,3 +204,44 @@ func TestForeignObjectsAreReadOnlyUnderALiveLease(t *testing.T) {
 		}
 	})
 }
+
+func TestALeaseThatIsKeptOutlivesItsProcessUnderOneId(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		first := NewLease(w.fault, LeaseOptions{TTL: time.Hour, Keep: true})
+		if err := first.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		id := first.ID()
+		run := func(o LeaseOptions, d time.Duration) *Lease {
+			l := NewLease(w.fault, o)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- l.Run(ctx) }()
+			time.Sleep(d)
+			synctest.Wait()
+			if !l.Live() {
+				t.Fatalf("lease %s does not live", l.ID())
+			}
+			cancel()
+			<-done
+			return l
+		}
+		reread := 0
+		again := LeaseOptions{TTL: 2 * time.Hour, Keep: true, ID: id, Reread: func(context.Context) error { reread++; return nil }}
+		time.Sleep(30 * time.Minute)
+		if l := run(again, 100*time.Hour); l.ID() != id || reread != 0 {
+			t.Fatalf("lease %s after %s, %d readings", l.ID(), id, reread)
+		}
+		wantEqual(t, "leases", w.leases(), []string{manifest.LeaseKey(id)})
+		time.Sleep(90 * time.Minute) // it lives for what the last renewal said
+		if l := run(again, time.Minute); l.ID() != id {
+			t.Fatalf("lease %s after %s", l.ID(), id)
+		}
+		time.Sleep(3 * time.Hour)
+		var taken []string
+		again.Taken = func(_ context.Context, id string) error { taken = append(taken, id); return nil }
+		if l := run(again, time.Minute); l.ID() == id || reread != 1 || len(taken) != 1 || taken[0] != l.ID() {
+			t.Fatalf("a lapsed lease goes on: %s, %d readings, taken %v", l.ID(), reread, taken)
+		}
+	})
+}

@@ -19,6 +19,8 @@ const (
 	// shutdown takes, so that its last mark is true. Later its new leader answers for it, or its topic is deleted.
 	markOwed = 2 * time.Minute
 	markEnd  = 5 * time.Second // for the last mark
+	// markBackoff is the longest pause between tries while the store fails.
+	markBackoff = 2 * time.Minute
 )
 
 // marker writes the broker's mark: up to when everything that was appended here is in the archive. Owned by runMarks, but
@@ -48,36 +50,45 @@ func (m *marker) ring() {
 // runMarks writes a mark every MaxLag and soon after a commit, if it has moved, and once more when ctx ends: then all that
 // will be flushed is. A mark that cannot be written is tried again the next time; restores just reach less far meanwhile.
 func (a *Archive) runMarks(ctx context.Context) {
+	a.marker.complete = a.o.Complete == nil
 	tick := time.NewTicker(a.o.MaxLag)
 	defer tick.Stop()
+	pause := markPause
 	for {
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markEnd)
 			defer cancel()
-			a.mark(last, true)
+			_ = a.mark(last)
 			return
 		case <-tick.C:
 		case <-a.marker.wake:
 		}
-		a.mark(ctx, false)
+		if a.o.Complete != nil {
+			// The last mark goes by the last answer: partitions are resigned by then.
+			a.marker.complete = a.o.Complete()
+		}
+		if err := a.mark(ctx); err == nil {
+			pause = markPause
+		} else {
+			pause = min(2*pause, markBackoff)
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(markPause):
+		case <-time.After(pause):
 		}
 	}
 }
 
-func (a *Archive) mark(ctx context.Context, last bool) {
-	if !last {
-		a.marker.complete = a.o.Complete == nil || a.o.Complete()
-	}
+func (a *Archive) mark(ctx context.Context) error {
 	if !a.marker.complete {
-		return // the last one goes by the last answer: partitions are resigned by now
+		return nil
 	}
-	if err := a.putMark(ctx); err != nil && ctx.Err() == nil {
+	err := a.putMark(ctx)
+	if err != nil && ctx.Err() == nil {
 		a.o.Logger.Warn("write mark", "err", err)
 	}
+	return err
 }
 
 func (a *Archive) putMark(ctx context.Context) error {

@@ -66,6 +66,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 		Window: func(t *meta.Topic) int64 { return n.inForce(t).RestoreWindowMs },
 	}
 	spawn("topic records", archivist.Run)
+	spawn("pins", n.sweepPins)
 	return nil
 }
 

@@ -241,6 +241,14 @@ func (p printer) result(res *recovery.Result, last string) error {
 			fmt.Fprintf(p.stderr, "restored %s\n", t.Name)
 		}
 	}
+	if n := len(res.Groups); n > 0 {
+		const most = 20
+		fmt.Fprintf(p.stderr, "consumer groups with their offsets: %s", strings.Join(res.Groups[:min(n, most)], ", "))
+		if n > most {
+			fmt.Fprintf(p.stderr, " and %d more", n-most)
+		}
+		fmt.Fprintln(p.stderr)
+	}
 	if p.json {
 		if err := printJSON(p.stdout, res); err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/meta"
@@ -62,7 +63,7 @@ func (c *completeness) archived() bool {
 func (n *node) allLed() bool {
 	hosted := map[string]int{}
 	for _, p := range n.replicas.All() {
-		if p.Tiered() && p.Archive() == nil {
+		if p.Tiered() && p.Archive() == nil && p.LEO() > 0 { // what was never written to has nothing to archive
 			return false
 		}
 		hosted[p.Topic()]++
@@ -79,4 +80,21 @@ func (n *node) allLed() bool {
 		}
 	}
 	return true
+}
+
+// sweepPins takes back, now and then, the pins of restored topics that are no more.
+func (n *node) sweepPins(ctx context.Context) error {
+	every := time.Duration(n.c.Int("archive.sweep.interval.ms")) * time.Millisecond
+	for {
+		sleep(ctx, every)
+		if ctx.Err() != nil {
+			return nil
+		}
+		removed, err := recovery.SweepPins(ctx, n.store, time.Now())
+		if err != nil {
+			n.log.Warn("sweep pins", "err", err)
+		} else if removed > 0 {
+			n.log.Info("pins of collected topics are taken back", "pins", removed)
+		}
+	}
 }

@@ -1,0 +1,146 @@
+package tier
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/objstore"
+	"github.com/varvelog/varve/objstore/fault"
+)
+
+// readMark reads the world's mark; ok: there is one.
+func (w *world) readMark() (manifest.Mark, bool) {
+	w.t.Helper()
+	b, _, err := objstore.ReadAll(w.t.Context(), w.mem, manifest.MarkKey("c1", 0), 1<<20)
+	if err != nil {
+		return manifest.Mark{}, false
+	}
+	m, err := manifest.DecodeMark(b)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m, true
+}
+
+func TestMarkFollowsTheClockWhileNothingIsPending(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag, w.opts.RestoreWindow = 10*time.Second, time.Hour
+		n := w.lead(TopicConfig{})
+		w.append(3)
+		n.p.Notify()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		m, ok := w.readMark()
+		if late := time.Now().UnixMilli() - m.TimeMs; !ok || late < 100 || late > 11_000 || m.WindowMs != 3600_000 {
+			t.Fatalf("mark %+v, %d ms old", m, late)
+		}
+	})
+}
+
+func TestMarkStaysBelowThePendingRecord(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag = time.Second
+		n := w.lead(TopicConfig{})
+		w.append(3)
+		n.p.Notify()
+		time.Sleep(time.Minute)
+		w.src.hw.Store(3)
+		at := time.Now().UnixMilli()
+		w.append(1)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if m, _ := w.readMark(); m.TimeMs >= at {
+			t.Fatalf("mark %d, a record of %d is not archived", m.TimeMs, at)
+		}
+		w.src.hw.Store(-1)
+		n.p.Notify()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if m, _ := w.readMark(); m.TimeMs < at {
+			t.Fatalf("mark %d, all is archived", m.TimeMs)
+		}
+	})
+}
+
+func TestMarkIsWrittenAtTheEndAndOnlyOfWhatIsArchived(t *testing.T) {
+	for _, flushed := range []bool{true, false} {
+		in(t, func(t *testing.T, w *world) {
+			w.opts.MaxLag = time.Hour
+			n := w.lead(TopicConfig{})
+			at := time.Now().UnixMilli()
+			w.append(3)
+			time.Sleep(time.Minute)
+			if flushed {
+				if err := n.p.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.p.Resign()
+			n.stop()
+			if m, ok := w.readMark(); !ok || (m.TimeMs >= at) != flushed {
+				t.Fatalf("flushed %t: mark %+v, a record of %d", flushed, m, at)
+			}
+		})
+	}
+}
+
+func TestMarkWaitsUntilAllPartitionsAreLed(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		var complete atomic.Bool
+		w.opts.MaxLag, w.opts.Complete = time.Second, complete.Load
+		w.lead(TopicConfig{})
+		time.Sleep(time.Minute)
+		if m, ok := w.readMark(); ok {
+			t.Fatalf("mark %+v", m)
+		}
+		complete.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, ok := w.readMark(); !ok {
+			t.Fatal("no mark")
+		}
+	})
+}
+
+func TestMarkNeverMovesBack(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag = time.Second
+		n := w.lead(TopicConfig{})
+		w.append(1)
+		time.Sleep(time.Minute)
+		n.stop()
+		before, _ := w.readMark()
+		later := manifest.Mark{Cluster: "c1", TimeMs: before.TimeMs + 3600_000, Written: 1}
+		b, err := later.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.mem.Put(t.Context(), later.Key(), objstore.BytesBody(b), objstore.Cond{}); err != nil {
+			t.Fatal(err)
+		}
+		w.lead(TopicConfig{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if m, _ := w.readMark(); m.TimeMs != later.TimeMs {
+			t.Fatalf("mark %d after %d", m.TimeMs, later.TimeMs)
+		}
+	})
+}
+
+func TestMarkComesBackAfterAnOutage(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag = time.Second
+		w.lead(TopicConfig{})
+		w.fault.SetRules(fault.Rule{Op: fault.Put, Effect: fault.Fail})
+		time.Sleep(time.Minute)
+		w.fault.SetRules()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if m, ok := w.readMark(); !ok || time.Now().UnixMilli()-m.TimeMs > 130_000 {
+			t.Fatalf("mark %+v", m)
+		}
+	})
+}
