@@ -18,6 +18,7 @@ import (
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/control"
+	"github.com/varvelog/varve/broker/peer"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/internal/vfs"
@@ -44,6 +45,8 @@ type node struct {
 	foreign  *foreign
 	replicas *replica.Manager
 	server   *broker.Server
+
+	peers *peer.Pool
 }
 
 // runNode runs a broker until ctx ends, then drains it. Parts stop in the order opposite to their start: clients first, then the logs,
@@ -181,11 +184,8 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // startReplicas elects, opens the logs and follows the metadata.
 func (n *node) startReplicas(ctx context.Context) (err error) {
-	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, replica.Options{
-		NodeID: n.id, Dir: n.c.Dir(), TopicConfig: n.topicConfig, LocalMaxBytes: max(n.c.Int("archive.local.max.bytes"), 0),
-		RetentionCheck: time.Duration(n.c.Int("log.retention.check.interval.ms")) * time.Millisecond,
-		OpenFiles:      int(n.c.Int("log.open.files.max")), Logger: n.log, Registerer: n.reg,
-	})
+	n.peers = peer.New(peer.Options{Address: n.peerAddress, OnDown: n.peerDown})
+	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, n.replicaOptions())
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 		n.log.Warn("connections were cut", "err", cut)
 	}
 	stopFollowing()
-	err = errors.Join(err, followers.Wait())
+	err = errors.Join(err, followers.Wait(), n.peers.Close())
 	if closed := n.replicas.Close(drain); closed != nil {
 		n.log.Warn("drain", "err", closed)
 	}
