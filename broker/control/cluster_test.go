@@ -163,7 +163,9 @@ func (p *peer) topic(name string, assignment ...[]int32) {
 	}
 }
 
-func (p *peer) partition(name string, n int) *meta.Partition { return p.image().Topics[name].Partitions[n] }
+func (p *peer) partition(name string, n int) *meta.Partition {
+	return p.image().Topics[name].Partitions[n]
+}
 
 // three starts three brokers, of which the first is the controller, and waits until all are admitted.
 func (w *world) three(set ...func(*Options)) []*peer {
