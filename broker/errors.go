@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"io/fs"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -102,6 +103,9 @@ func code(err error) int16 {
 		if errors.Is(err, m.err) {
 			return m.code.Code
 		}
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return kerr.KafkaStorageError.Code // the disk; clients try again, which they do not on UNKNOWN_SERVER_ERROR
 	}
 	return kerr.UnknownServerError.Code
 }

@@ -140,6 +140,9 @@ func (f *fetchPart) takeCold(first bool) {
 		f.dropped = true
 	default:
 		f.slice, f.coldDone = r.slice, true
+		// The read may have begun many Fetches ago: what the answer says of the log is what is so now, or the high watermark that
+		// this client was told since would go back.
+		f.slice.HighWatermark, f.slice.LastStable, f.slice.LogStart = f.p.HighWatermark(), f.p.LastStable(), f.p.LogStart()
 	}
 	r.slice = replica.Slice{}
 }

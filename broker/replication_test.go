@@ -426,3 +426,42 @@ func TestManyPartitionsShareASession(t *testing.T) {
 		}
 	})
 }
+
+func TestGracefulMoveStallsNobody(t *testing.T) { // BUG-078
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		a, b := c.topic("a", 1, 2, 3), c.topic("b", 2, 1, 3)
+		c.mustProduce(1, a, "a")
+		c.mustProduce(2, b, "b")
+		var longest time.Duration
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				began := time.Now()
+				c.mustProduce(1, a, "a")
+				longest = max(longest, time.Since(began))
+			}
+		}()
+		for i, to := range []int32{1, 2, 3, 1, 3, 2} {
+			time.Sleep(time.Duration(100*i+37) * time.Millisecond)
+			c.elect(b, to, 1, 2, 3)
+			began := time.Now()
+			c.mustProduce(to, b, "b")
+			if d := time.Since(began); d > 50*time.Millisecond {
+				t.Errorf("move %d: the first record of the new leader took %s", i, d)
+			}
+		}
+		close(stop)
+		<-done
+		if longest > 50*time.Millisecond {
+			t.Errorf("another partition was held up for %s", longest)
+		}
+		c.same(a, 1, 2, 3)
+		c.same(b, 1, 2, 3)
+	})
+}

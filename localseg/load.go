@@ -125,7 +125,8 @@ func (l *Log) readAppends(s *segment, x *indexes, next int64) error {
 	if ok && err == nil {
 		return nil
 	}
-	return cutFile(l.fs, s.name(extAppendTime), int64(len(x.appends))*appendEntrySize, false)
+	// Durable: entries of batches that a crash took must not come back for others that get their offsets.
+	return cutFile(l.fs, s.name(extAppendTime), int64(len(x.appends))*appendEntrySize, true)
 }
 
 // rebuild makes the indexes anew from the batches.

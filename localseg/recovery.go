@@ -2,6 +2,7 @@ package localseg
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -206,6 +207,26 @@ func (l *Log) clipIndex(s *segment, ext string, pos, next int64) error {
 	return cutFile(l.fs, s.name(ext), int64(keep), false)
 }
 
+// timeTail gives a time to batches whose own entry a crash took: they follow the last entry by a second or more, which without an
+// entry would mean less. When they were appended is not known, but not after the segment was written last: a restore to a time in
+// between leaves them out rather than take in what came later.
+func (s *segment) timeTail(h *handle, x *indexes) error {
+	n := len(x.appends)
+	if n == 0 || s.mtimeMs-x.appends[n-1].ms < appendEveryMs {
+		return nil
+	}
+	last := x.appends[n-1]
+	b, err := s.findFunc(h, x.position(int64(last.rel)), func(b head) bool { return b.base > s.base+int64(last.rel) })
+	if err == io.EOF {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	x.addAppend(s.mtimeMs, int32(b.base-s.base), true)
+	return nil
+}
+
 // finishScan cuts the segment at byte at, makes it durable and writes its indexes: anew if all of it was checked, else
 // behind those of what lies below byte from.
 func (l *Log) finishScan(s *segment, from, at, end int64) error {
@@ -231,6 +252,9 @@ func (l *Log) finishScan(s *segment, from, at, end int64) error {
 	}
 	if at > 0 && len(x.appends) == 0 { // it was not written yet, see write
 		x.addAppend(max(s.mtimeMs, l.lastAppendMs, l.cp.lastAppendMs, 1), 0, true)
+	}
+	if err := s.timeTail(h, x); err != nil {
+		return err
 	}
 	if from == 0 {
 		if err := l.rewriteIndexes(s, x, false); err != nil {

@@ -60,7 +60,7 @@ type Entry struct {
 	LeaderEpoch  int32  // of the uploader
 	MaxTimestamp int64  // of its records, ms
 	FirstAppend  int64  // append time of its first batch, ms
-	LastAppend   int64  // append time of its last batch, ms
+	LastAppend   int64  // append time of its last batch, ms; where that is not known exactly, the latest that it can be
 	Tail         bool   // uploaded by time from an active segment, a rolled one will supersede it
 	State        State
 	DeadAt       int64 // ms by the store's clock, when State is not Live

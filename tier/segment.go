@@ -34,7 +34,7 @@ var errNoBatches = errors.New("no batches in the range")
 type part struct {
 	base, end int64
 	tail      bool
-	lastSeen  int64 // append time of the last batch if the log knows it exactly, else 0
+	lastSeen  int64 // the log's last append time entry at or below the last batch, else 0
 }
 
 // segment is a segment object ready to be sent, any number of times, without being in memory: its batches stay in the
@@ -45,6 +45,7 @@ type segment struct {
 	spans []localseg.Span
 
 	first, last int64 // offsets of its records, inclusive
+	through     int64 // append time up to which its records are certain to be all of those below its end, ms
 }
 
 func (s *segment) release() {
@@ -110,14 +111,21 @@ func (s *segment) seal(f *manifest.Footer, sc *scan, p part) {
 		LeaderEpoch: f.LeaderEpoch, MaxTimestamp: f.MaxTimestamp.Ms, Tail: p.tail, SHA256: f.SHA256,
 	}
 	s.first, s.last = f.Base, f.End-1
-	s.entry.FirstAppend, s.entry.LastAppend = appendBounds(f.AppendTimes, p.lastSeen)
+	s.entry.FirstAppend, s.through, s.entry.LastAppend = appendBounds(f.AppendTimes, p.lastSeen, sc.timed)
 }
 
-func appendBounds(list []record.AppendTime, lastSeen int64) (first, last int64) {
+// appendBounds says when the first batch was appended, and not before and not after when the last one was. Unless the last batch is
+// timed, has an entry of its own, it was appended less than one resolution after the last entry: a restore to a time in between must
+// look into the object, and what is archived through is certain for the entry's time only. lastSeen is the log's last entry, maybe 0.
+func appendBounds(list []record.AppendTime, lastSeen int64, timed bool) (first, through, last int64) {
 	if len(list) == 0 {
-		return lastSeen, lastSeen
+		return lastSeen, lastSeen, lastSeen
 	}
-	return list[0].Ms, max(list[len(list)-1].Ms, list[0].Ms, lastSeen)
+	through = max(list[len(list)-1].Ms, lastSeen)
+	if timed {
+		return list[0].Ms, through, through
+	}
+	return list[0].Ms, through, through + manifest.AppendResolutionMs - 1
 }
 
 // spansOf takes the file ranges of [base, end), oldest first.
@@ -149,6 +157,8 @@ type scan struct {
 	data  int64 // bytes so far
 	first int64 // base offset of the first batch
 	next  int64 // offset after the last batch
+	last  int64 // base offset of the last batch
+	timed bool  // the log knows when exactly it was appended
 	count int64 // records
 	crc   uint32
 	sum   hash.Hash
@@ -282,7 +292,7 @@ func (sc *scan) add(b record.Batch, at spanPos) {
 	sc.crc = crc32.Update(sc.crc, castagnoli, b)
 	sc.sum.Write(b)
 	sc.data += int64(len(b))
-	sc.next = b.NextOffset()
+	sc.next, sc.last = b.NextOffset(), b.BaseOffset()
 	sc.count += int64(b.Count())
 }
 
@@ -299,6 +309,9 @@ func (sc *scan) footer(log *localseg.Log, p part, of segmentOf) (*manifest.Foote
 	}
 	if f.AppendTimes, err = log.AppendTimes(p.base, p.end); err != nil {
 		return nil, fmt.Errorf("append times of [%d, %d): %w", p.base, p.end, err)
+	}
+	if n := len(f.AppendTimes); n > 0 {
+		sc.timed = f.AppendTimes[n-1].Offset == sc.last // before within moves it
 	}
 	f.AppendTimes = thin(within(f.AppendTimes, f.Base, f.End), appendTimesMax)
 	// All transactions that touch [base, end) are decided, since end is at most the last stable offset: so the list is

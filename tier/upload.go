@@ -166,7 +166,7 @@ func (p *Partition) upload(ctx context.Context) error {
 		}
 		if u.seg != nil {
 			e.Add = []manifest.Entry{u.seg.entry}
-			e.ThroughTime = u.seg.entry.LastAppend
+			e.ThroughTime = u.seg.through
 			through = max(through, u.seg.entry.End)
 		}
 		e.Epochs = epochsBelow(p.src.Log().Epochs(), through)

@@ -27,7 +27,7 @@ var errOtherTopic = localseg.ErrTopicID
 //  2. See whether the last process ended cleanly.
 //  3. Take the marker away, durably, before anything is written: should we crash, the next process must recover.
 func (m *Manager) takeDir() error {
-	if err := m.fs.MkdirAll(m.o.Dir, 0o755); err != nil {
+	if err := m.makeDir(); err != nil {
 		return fmt.Errorf("make data directory %s: %w", m.o.Dir, err)
 	}
 	f, err := m.fs.OpenFile(path.Join(m.o.Dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
@@ -56,6 +56,34 @@ func (m *Manager) takeDir() error {
 	case !errors.Is(err, fs.ErrNotExist):
 		m.releaseDir()
 		return fmt.Errorf("look for %s: %w", marker, err)
+	}
+	return nil
+}
+
+// makeDir makes the data directory where it is missing, with those above it, all durable: what is synced in a directory is lost with
+// the machine if the directory's own name is.
+func (m *Manager) makeDir() error {
+	var above []string // whose entries are new
+	for dir := path.Clean(m.o.Dir); ; dir = path.Dir(dir) {
+		_, err := m.fs.Stat(dir)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if path.Dir(dir) == dir {
+			break
+		}
+		above = append(above, path.Dir(dir))
+	}
+	if err := m.fs.MkdirAll(m.o.Dir, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range above {
+		if err := m.fs.SyncDir(dir); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ type restartWhy struct {
 // or written. The order matters: a crash in between leaves a log that ends below the archive, so that the next start does it again; a
 // log that began at its end without the log start would have the archive's retention take everything below for deleted.
 //  1. nothing is served
-//  2. empty the log down to offset 0
+//  2. empty the log down to its own log start: a DeleteRecords that the archive has not heard of yet was answered
 //  3. start it at archived-through, log start and history included, in one step
 func (m *Manager) restart(ctx context.Context, p *Partition, why restartWhy) error {
 	st, err := m.tiers.StartState(ctx, p.id)
@@ -107,12 +107,13 @@ func (m *Manager) restart(ctx context.Context, p *Partition, why restartWhy) err
 // startAt does restart's steps. With appendMu held.
 func (p *Partition) startAt(st tier.StartState) error {
 	p.restarting.Store(true) // and it stays so if this fails half-way: what the log holds is not known then
-	if p.log.SizeBytes() > 0 || p.log.LEO() != 0 {
-		if err := p.log.TruncateFully(0); err != nil {
+	start := min(p.log.LogStart(), st.Through)
+	if p.log.SizeBytes() > 0 || p.log.LEO() != start {
+		if err := p.log.TruncateFully(start); err != nil {
 			return fmt.Errorf("empty the log: %w", err)
 		}
 	}
-	if err := p.log.StartAt(st.LogStart, st.Through, st.Epochs, st.Producers, st.LastAppend); err != nil {
+	if err := p.log.StartAt(max(start, st.LogStart), st.Through, st.Epochs, st.Producers, st.LastAppend); err != nil {
 		return fmt.Errorf("start the log at %d: %w", st.Through, err)
 	}
 	p.assigned = -1

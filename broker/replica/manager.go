@@ -418,32 +418,6 @@ func (m *Manager) Led() []*Partition {
 	return led
 }
 
-// HandOver waits until this broker leads nothing that another in-sync replica could lead, or ctx ends: the controller is to elect
-// others meanwhile. It returns how many are left.
-func (m *Manager) HandOver(ctx context.Context) int {
-	for {
-		m.mu.RLock()
-		hosts := m.hosts
-		m.mu.RUnlock()
-		left := 0
-		for _, p := range m.Led() {
-			p.mu.Lock()
-			if len(p.core.isr) > 1 {
-				left++
-			}
-			p.mu.Unlock()
-		}
-		if left == 0 {
-			return 0
-		}
-		select {
-		case <-hosts:
-		case <-ctx.Done():
-			return left
-		}
-	}
-}
-
 // nowMs is a clock that never goes back.
 func (m *Manager) nowMs() int64 { return time.Since(m.began).Milliseconds() }
 

@@ -26,7 +26,7 @@ var rows = map[string]int{
 
 // wireCodec may be imported by these packages alone (test files excepted).
 var wireCodec = map[string][]string{
-	"github.com/twmb/franz-go/pkg/kmsg": {"broker"},
+	"github.com/twmb/franz-go/pkg/kmsg": {"broker", "sim"},
 }
 
 var banned = []string{"util", "utils", "common", "helper", "helpers", "types", "misc", "base"}

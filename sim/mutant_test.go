@@ -1,0 +1,40 @@
+package sim
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// Each planted bug is found within some seeds, or the checkers do not check. Each is sought in a process of its own, since an
+// assertion of the broker may find it first, by a panic.
+func TestPlantedBugsAreFound(t *testing.T) {
+	for i, m := range Mutants() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run=^TestOnePlantedBug$", "-test.timeout=5m")
+			cmd.Env = append(os.Environ(), "SIM_MUTANT="+strconv.Itoa(i))
+			out, err := cmd.CombinedOutput()
+			why := regexp.MustCompile(`seed \d+: broken rule: .*|panic: invariant broken.*`).Find(out)
+			if err == nil || why == nil {
+				t.Fatalf("not found in %d seeds: %v\n%s", mutantSeeds, err, out)
+			}
+			t.Logf("found: %s", why)
+		})
+	}
+}
+
+const mutantSeeds = 30
+
+// TestOnePlantedBug is the process that TestPlantedBugsAreFound starts: it fails when it finds the bug.
+func TestOnePlantedBug(t *testing.T) {
+	i, ok := env(t, "SIM_MUTANT")
+	if !ok {
+		return
+	}
+	for seed := uint64(1); seed <= mutantSeeds; seed++ {
+		check(t, seed, Options{Mutant: Mutants()[i]})
+	}
+}
