@@ -5,7 +5,7 @@ BIN     := bin/varve
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 SEEDS   ?= 200
 
-.PHONY: build run test check race test-clients bench soak fuzz clean cover
+.PHONY: build run cluster test check race test-clients bench soak fuzz clean cover
 
 build:
 	@mkdir -p bin
@@ -14,6 +14,10 @@ build:
 # The main job, end to end, with a check after each step: produce, archive, evict, read back, restore to a moment between two writes.
 run: build
 	$(GO) run ./e2e/tour -varve $(BIN)
+
+# Three brokers on this machine, data under ./varve-cluster; Ctrl-C stops them.
+cluster: build
+	deploy/local/cluster $(BIN) ./varve-cluster
 
 test: build
 	$(GO) test -timeout 20m ./...
@@ -46,4 +50,4 @@ cover:
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
 
 clean:
-	rm -rf bin varve-data .cache
+	rm -rf bin varve-data varve-cluster .cache

@@ -54,7 +54,15 @@ func apiTable() map[kmsg.Key]api {
 		kmsg.DescribeCluster:         {0, 2, handleDescribeCluster},
 		kmsg.DescribeLogDirs:         {1, 5, handleDescribeLogDirs},
 		kmsg.DescribeTopicPartitions: {0, 0, handleDescribeTopicPartitions},
-		kmsg.InitProducerID:          {0, 5, handleInitProducerID},
+
+		// cluster
+		kmsg.ElectLeaders:               {0, 2, handleElectLeaders},
+		kmsg.AlterPartitionAssignments:  {0, 1, handleAlterPartitionReassignments},
+		kmsg.ListPartitionReassignments: {0, 0, handleListPartitionReassignments},
+		kmsg.DescribeQuorum:             {0, 2, handleDescribeQuorum},
+		kmsg.UnregisterBroker:           {0, 0, handleUnregisterBroker},
+
+		kmsg.InitProducerID: {0, 5, handleInitProducerID},
 	}
 }
 

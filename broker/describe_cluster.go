@@ -21,8 +21,13 @@ func handleDescribeCluster(s *Server, c *conn, r kmsg.Request) (kmsg.Response, e
 	}
 	img := s.Store.Image()
 	resp.ClusterID, resp.ControllerID = img.Cluster, img.Controller
-	for _, id := range slices.Sorted(maps.Keys(img.Brokers)) {
-		b := img.Brokers[id]
+	if !img.Alive(img.Controller) {
+		resp.ControllerID = s.Options.NodeID // any broker takes administrative requests
+	}
+	all := maps.Clone(img.Known) // those that are not there any more
+	maps.Copy(all, img.Brokers)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		b := all[id]
 		if b.Fenced && !req.IncludeFencedBrokers {
 			continue
 		}

@@ -93,7 +93,7 @@ func describePartition(img *meta.Image, p *meta.Partition) kmsg.DescribeTopicPar
 			a.OfflineReplicas = append(a.OfflineReplicas, r)
 		}
 	}
-	if p.Leader < 0 || img.Brokers[p.Leader] == nil {
+	if p.Leader < 0 || !img.Alive(p.Leader) {
 		a.ErrorCode, a.LeaderID = kerr.LeaderNotAvailable.Code, -1
 	}
 	return a

@@ -53,6 +53,11 @@ var kafkaErrors = []struct {
 	{replica.ErrFencedEpoch, kerr.FencedLeaderEpoch},
 	{replica.ErrUnknownEpoch, kerr.UnknownLeaderEpoch},
 	{replica.ErrNotEnough, kerr.NotEnoughReplicas},
+	{replica.ErrNotEnoughAfter, kerr.NotEnoughReplicasAfterAppend},
+	{replica.ErrUnsettled, kerr.OffsetNotAvailable},
+	{replica.ErrInArchive, kerr.OffsetMovedToTieredStorage},
+	{replica.ErrNotReplica, kerr.ReplicaNotAvailable},
+	{replica.ErrStaleBroker, kerr.StaleBrokerEpoch},
 	{replica.ErrArchiveBehind, kerr.NotEnoughReplicas}, // retriable, and clients back off on it
 	{replica.ErrArchive, kerr.KafkaStorageError},       // retriable: read again later
 	{replica.ErrNotAvailable, kerr.LeaderNotAvailable},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker/replica"
@@ -14,8 +13,8 @@ import (
 )
 
 // Fetch (1), versions 4 to 18. The response is framed by hand (fetch_wire.go) and its record ranges are never copied to user space
-// where that is cheaper. Sessions are in fetch_session.go. Deviations: preferred read replica is always -1; followers' fetches
-// (replica id >= 0) are refused with REPLICA_NOT_AVAILABLE; max.wait is cut to connections.max.idle.ms.
+// where that is cheaper. Sessions are in fetch_session.go, what followers fetch in fetch_replica.go, fetching from followers (KIP-392) in
+// fetch_preferred.go. Deviations: max.wait is cut to connections.max.idle.ms.
 
 // fetchScratch is what a connection reuses from one Fetch to the next.
 type fetchScratch struct {
@@ -44,6 +43,10 @@ type fetchPart struct {
 	dropped   bool // there was a batch, but larger than what the limits left
 	diverging epochEnd
 	leader    leaderHint
+	follower  bool  // it is read here as from a follower
+	prefers   bool  // the client is to read from another replica,
+	preferred int32 // this one
+	outside   bool  // a follower's offset is not in the log: it is told the bounds
 }
 
 // epochEnd is a leader epoch and where it ends. ok false: none.
@@ -58,6 +61,8 @@ type fetchLimits struct {
 	minBytes, maxBytes int
 	deadline           time.Time
 	iso                replica.Isolation
+	replica            int32 // the follower that fetches; -1: a consumer
+	brokerEpoch        int64 // of its process
 }
 
 func (c *conn) handleFetch(h header, body []byte) error {
@@ -73,13 +78,20 @@ func (c *conn) handleFetch(h header, body []byte) error {
 		return c.replyFetch(h, &ctx, err)
 	}
 	lim := c.fetchLimits(req)
-	c.resolve(req)
+	if lim.replica >= 0 {
+		c.resolveReplica(&lim)
+	} else {
+		c.resolve(req)
+	}
 	c.readUntil(&lim)
 	return c.replyFetch(h, &ctx, nil)
 }
 
 func (c *conn) fetchLimits(req *kmsg.FetchRequest) fetchLimits {
-	lim := fetchLimits{iso: replica.ReadUncommitted}
+	lim := fetchLimits{iso: replica.ReadUncommitted, replica: req.ReplicaID, brokerEpoch: -1}
+	if req.Version >= 15 {
+		lim.replica, lim.brokerEpoch = req.ReplicaState.ID, req.ReplicaState.Epoch
+	}
 	if req.IsolationLevel == 1 {
 		lim.iso = replica.ReadCommitted
 	}
@@ -90,32 +102,37 @@ func (c *conn) fetchLimits(req *kmsg.FetchRequest) fetchLimits {
 	return lim
 }
 
-// resolve finds the partitions and checks the epochs (KIP-320).
+// resolve finds the partitions and checks the epochs (KIP-320). From version 11 on followers answer, too (KIP-392).
 func (c *conn) resolve(req *kmsg.FetchRequest) {
-	replicaID := req.ReplicaID
-	if req.Version >= 15 {
-		replicaID = req.ReplicaState.ID
-	}
 	for i := range c.fetch.parts {
 		f := &c.fetch.parts[i]
-		if replicaID >= 0 {
-			f.err = kerr.ReplicaNotAvailable
-			continue
-		}
 		if req.Version >= 13 && f.id == (manifest.TopicID{}) {
 			f.err = replica.ErrUnknownTopicID
 			continue
 		}
-		f.p, f.err = c.s.Replicas.Leader(replica.TopicPartition{Topic: f.name, ID: f.id, Partition: f.partition})
-		if f.err == nil {
+		tp := replica.TopicPartition{Topic: f.name, ID: f.id, Partition: f.partition}
+		if req.Version >= 11 {
+			if f.p, f.err = c.s.Replicas.Replica(tp); f.err == nil {
+				f.follower = !f.p.Leading()
+				f.err = f.p.CheckReplicaEpoch(f.currentEpoch)
+			}
+		} else if f.p, f.err = c.s.Replicas.Leader(tp); f.err == nil {
 			f.err = f.p.CheckEpoch(f.currentEpoch)
 		}
 		if f.err == nil && f.lastFetchedEpoch >= 0 {
 			f.checkDiverging()
 		}
-		if errors.Is(f.err, replica.ErrNotLeader) || errors.Is(f.err, replica.ErrFencedEpoch) {
-			f.leader = c.s.leaderHint(f.name, f.id, f.partition)
+		if f.err == nil && req.Version >= 11 && c.s.Options.RackAware {
+			f.preferred, f.prefers = c.s.preferredReplica(f, req.Rack)
 		}
+		c.hint(f)
+	}
+}
+
+// hint says in an answer who leads, where the client is wrong about it (KIP-951).
+func (c *conn) hint(f *fetchPart) {
+	if errors.Is(f.err, replica.ErrNotLeader) || errors.Is(f.err, replica.ErrFencedEpoch) {
+		f.leader = c.s.leaderHint(f.name, f.id, f.partition)
 	}
 }
 
@@ -144,13 +161,13 @@ func (c *conn) readUntil(lim *fetchLimits) {
 	}
 	for i := range parts {
 		if p := parts[i].p; p != nil {
-			p.AddWaiter(c.waiter)
+			c.await(p, lim)
 		}
 	}
 	defer func() {
 		for i := range parts {
 			if p := parts[i].p; p != nil {
-				p.RemoveWaiter(c.waiter)
+				c.unawait(p, lim)
 			}
 		}
 	}()
@@ -165,6 +182,37 @@ func (c *conn) readUntil(lim *fetchLimits) {
 			return
 		}
 	}
+}
+
+// await has the connection's waiter woken when p may have more to read for this fetch.
+func (c *conn) await(p *replica.Partition, lim *fetchLimits) {
+	if lim.replica < 0 || c.s.Options.RackAware {
+		p.AddWaiter(c.waiter)
+	}
+	if lim.replica >= 0 {
+		p.AddTailWaiter(c.waiter)
+	}
+}
+
+// unawait undoes await.
+func (c *conn) unawait(p *replica.Partition, lim *fetchLimits) {
+	if lim.replica < 0 || c.s.Options.RackAware {
+		p.RemoveWaiter(c.waiter)
+	}
+	if lim.replica >= 0 {
+		p.RemoveTailWaiter(c.waiter)
+	}
+}
+
+// read reads the local log as this fetch may.
+func (f *fetchPart) read(max int, lim *fetchLimits) (replica.Slice, error) {
+	switch {
+	case lim.replica >= 0:
+		return f.p.ReadReplica(f.offset, max)
+	case f.follower:
+		return f.p.ReadFollower(f.offset, max, lim.iso)
+	}
+	return f.p.ReadHot(f.offset, max, lim.iso)
 }
 
 // readAll reads every partition, first the local logs, then all of what only the archive has, in parallel. It says whether the
@@ -198,11 +246,16 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 		}
 		f.slice.Release()
 		f.slice, f.coldMax, f.dropped = replica.Slice{}, 0, false
+		if f.prefers {
+			f.peek()
+			ready = true
+			continue
+		}
 		limit := min(int(f.maxBytes), left)
 		if !first && limit <= 0 && f.peek() {
 			continue
 		}
-		sl, err := f.p.ReadHot(f.offset, max(limit, 1), lim.iso)
+		sl, err := f.read(max(limit, 1), lim)
 		switch {
 		case errors.Is(err, localseg.ErrBelowLocal):
 			if first || limit > 0 {
@@ -213,6 +266,7 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 			f.peek()
 		case err != nil:
 			f.err, ready = err, true
+			c.hint(f)
 		case !first && sl.Size > limit:
 			sl.Release()
 			f.peek()
@@ -222,6 +276,7 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 			size += sl.Size
 			left -= sl.Size
 			first = first && sl.Size == 0
+			ready = ready || lim.replica >= 0 && c.s.Options.RackAware && f.news()
 		}
 	}
 	return size, cold, ready
@@ -243,7 +298,7 @@ func (c *conn) retryDropped(lim *fetchLimits) bool {
 		if !f.dropped || f.err != nil || f.coldDone {
 			continue
 		}
-		if sl, err := f.p.ReadHot(f.offset, 1, lim.iso); err == nil {
+		if sl, err := f.read(1, lim); err == nil {
 			f.slice = sl
 			return sl.Size > 0
 		}

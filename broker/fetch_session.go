@@ -270,7 +270,7 @@ func (ctx *fetchContext) finish(parts []fetchPart) int32 {
 	for i := range parts {
 		f := &parts[i]
 		sp := f.cached
-		told := f.err != nil || f.diverging.ok || f.slice.Size > 0 || f.slice.HighWatermark != sp.hw || f.slice.LogStart != sp.logStart
+		told := f.err != nil || f.diverging.ok || f.prefers || f.slice.Size > 0 || f.slice.HighWatermark != sp.hw || f.slice.LogStart != sp.logStart
 		if ctx.incremental && !told {
 			f.cached = nil // left out
 			continue

@@ -132,6 +132,9 @@ func (r *fetchReply) appendPart(version int16, flexible bool, f *fetchPart) {
 	switch {
 	case f.err != nil:
 		hw, lso, start = -1, -1, -1
+		if f.outside {
+			lso, start = f.p.LEO(), f.p.LogStart()
+		}
 	case f.diverging.ok:
 		hw, lso, start = f.p.HighWatermark(), f.p.LastStable(), f.p.LogStart()
 	}
@@ -144,7 +147,11 @@ func (r *fetchReply) appendPart(version int16, flexible bool, f *fetchPart) {
 	}
 	b = appendAborted(b, flexible, f)
 	if version >= 11 {
-		b = appendInt32(b, -1) // preferred read replica
+		preferred := int32(-1)
+		if f.prefers && f.err == nil {
+			preferred = f.preferred
+		}
+		b = appendInt32(b, preferred)
 	}
 	size := f.slice.Size
 	if f.err != nil || f.diverging.ok {

@@ -151,7 +151,7 @@ func groupBatches(nowMs int64, records []group.Record) ([]record.Batch, error) {
 }
 
 func (l *groupLog) WaitCommitted(ctx context.Context, off int64) error {
-	if err := l.p.WaitCommitted(ctx, off); err != nil {
+	if err := l.p.WaitCommitted(ctx, off, l.epoch); err != nil {
 		return notCoordinator(err)
 	}
 	return nil
@@ -163,6 +163,9 @@ func notCoordinator(err error) error {
 		if errors.Is(err, lost) {
 			return fmt.Errorf("%w: %w", group.ErrNotCoordinator, err)
 		}
+	}
+	if errors.Is(err, replica.ErrNotEnough) {
+		return fmt.Errorf("%w: %w", group.ErrNotAvailable, err)
 	}
 	if errors.Is(err, localseg.ErrTooLarge) {
 		return fmt.Errorf("%w: %w", group.ErrRecordTooLarge, err)

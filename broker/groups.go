@@ -125,7 +125,7 @@ func (g *groups) topic(ctx context.Context) (*meta.Topic, error) {
 	spec, err := g.s.spec(img, newTopic{
 		name:        offsetsTopic,
 		partitions:  int32(conf.Int("offsets.topic.num.partitions")),
-		replication: int16(min(conf.Int("offsets.topic.replication.factor"), int64(max(living(img), 1)))),
+		replication: int16(min(conf.Int("offsets.topic.replication.factor"), int64(max(members(img), 1)))),
 		configs: map[string]string{
 			"cleanup.policy":   "compact",
 			"compression.type": "producer",
@@ -139,11 +139,12 @@ func (g *groups) topic(ctx context.Context) (*meta.Topic, error) {
 	return g.s.createTopic(ctx, spec)
 }
 
-// living counts the brokers that a replica may be placed on.
-func living(img *meta.Image) int {
-	n := 0
-	for _, b := range img.Brokers {
-		if !b.Fenced {
+// members counts the brokers of the cluster, also those that are away for a while: the topic is not made for good with fewer replicas
+// because one of them is.
+func members(img *meta.Image) int {
+	n := len(img.Known)
+	for id := range img.Brokers {
+		if img.Known[id] == nil {
 			n++
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
@@ -97,8 +98,11 @@ func (s *Server) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, t
 		return
 	}
 	found, err := part.OffsetFor(ctx, p.Timestamp, iso)
+	if errors.Is(err, replica.ErrUnsettled) && req.Version < 5 {
+		err = kerr.LeaderNotAvailable // older clients do not know the other code
+	}
 	if err != nil {
-		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		if !errors.Is(err, replica.ErrUnsettled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 			s.Options.Logger.Warn("list offsets", "topic", topic, "partition", p.Partition, "timestamp", p.Timestamp, "err", err)
 		}
 		a.ErrorCode = code(err)

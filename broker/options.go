@@ -31,6 +31,8 @@ type Options struct {
 	// it pins or leases the source and writes the new topic's first manifests. With validateOnly it only checks.
 	Restore func(ctx context.Context, topic, plan string, validateOnly bool) (Restored, error)
 
+	RackAware bool // replica.selector.class is Kafka's RackAwareReplicaSelector: consumers are sent to replicas of their rack (KIP-392)
+
 	AutoCreateTopics   bool  // auto.create.topics.enable
 	DefaultPartitions  int32 // num.partitions, default 1
 	DefaultReplication int16 // default.replication.factor, default 1

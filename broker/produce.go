@@ -39,6 +39,7 @@ type producePart struct {
 	records   []byte // aliases the frame; nil: null
 
 	p          *replica.Partition
+	epoch      int32 // leader epoch before the append, at the latest
 	done       localseg.Appended
 	stamp      int64 // the timestamp that the batch was given, -1 where the client's stand
 	err        error
@@ -70,7 +71,7 @@ func (c *conn) handleProduce(h header, body []byte) error {
 	switch {
 	case req.acks == 0:
 		return produceFailed(sc.parts)
-	case req.acks == -1 && waits(sc.parts):
+	case req.acks == -1 && c.s.waits(sc.topics, sc.parts):
 		return c.ackLater(h, req)
 	}
 	dst := c.outbox.begin()
@@ -91,13 +92,30 @@ func produceFailed(parts []producePart) error {
 }
 
 // waits tells whether some partition's records are not committed yet.
-func waits(parts []producePart) bool {
-	for i := range parts {
-		if p := &parts[i]; p.err == nil && p.p.HighWatermark() <= p.done.Last {
-			return true
+func (s *Server) waits(topics []produceTopic, parts []producePart) bool {
+	waits := false
+	for i := range topics {
+		for j := topics[i].from; j < topics[i].to; j++ {
+			p := &parts[j]
+			if p.err != nil {
+				continue
+			}
+			ok, err := p.p.CommittedIn(p.done.Last, p.epoch)
+			if err != nil {
+				s.produceLost(&topics[i], p, err)
+			}
+			waits = waits || !ok && err == nil
 		}
 	}
-	return false
+	return waits
+}
+
+// produceLost notes that what was appended will not be acknowledged here.
+func (s *Server) produceLost(t *produceTopic, p *producePart, err error) {
+	p.err = err
+	if errors.Is(err, replica.ErrNotLeader) {
+		p.leader = s.leaderHint(t.name, t.id, p.partition)
+	}
 }
 
 // ackLater hands the response to the outbox, which waits for the high watermarks; the connection goes on with the next request.
@@ -113,9 +131,13 @@ func (c *conn) ackLater(h header, req produceRequest) error {
 	return c.outbox.later(func() []byte {
 		ctx, cancel := context.WithDeadline(c.gone, deadline)
 		defer cancel()
-		for i := range parts {
-			if p := &parts[i]; p.err == nil {
-				p.err = p.p.WaitCommitted(ctx, p.done.Last)
+		for i := range topics {
+			for j := topics[i].from; j < topics[i].to; j++ {
+				if p := &parts[j]; p.err == nil {
+					if err := p.p.WaitCommitted(ctx, p.done.Last, p.epoch); err != nil {
+						c.s.produceLost(&topics[i], p, err)
+					}
+				}
 			}
 		}
 		dst := c.s.appendProduceResponse(responseHeader(nil, h), c, h.version, topics, parts)
@@ -174,6 +196,7 @@ func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic,
 		return err
 	}
 	one[0] = valid.Batch
+	part.epoch = p.LeaderEpoch()
 	part.done, err = p.Append(one[:], localseg.OriginClient, req.acks == -1)
 	if one[0].LogAppendTime() {
 		part.stamp = one[0].MaxTimestamp() // not the log's append time, which may be a millisecond later

@@ -25,7 +25,7 @@ type builder struct {
 	pend map[topicID]map[int32]*Partition
 	revs map[topicID]int64
 
-	ownTopics, ownByID, ownDeleted, ownBrokers, ownConfigs, ownAttached, ownPend, ownRevs bool
+	ownTopics, ownByID, ownDeleted, ownBrokers, ownConfigs, ownAttached, ownPend, ownRevs, ownKnown, ownDraining bool
 
 	ownTopic     map[topicID]*Topic // copies that may still be written
 	ownPartition map[topicID]bool   // inner maps of pend that may
@@ -36,7 +36,7 @@ func emptyState(cluster string, inc uint32) *state {
 	return &state{
 		img: &Image{
 			Cluster: cluster, Incarnation: inc, Controller: -1,
-			Brokers: map[int32]*Broker{}, Topics: map[string]*Topic{}, TopicsByID: map[topicID]*Topic{},
+			Brokers: map[int32]*Broker{}, Known: map[int32]*Broker{}, draining: map[int32]int64{}, Topics: map[string]*Topic{}, TopicsByID: map[topicID]*Topic{},
 			Deleted: map[topicID]*Topic{}, Configs: map[string]map[string]string{}, Attached: map[string]*Attached{},
 		},
 		pending: map[topicID]map[int32]*Partition{},
@@ -110,6 +110,19 @@ func (b *builder) put(p parsed, kv Pair) {
 		var r *Broker
 		if r, err = decodeBroker(p.broker, kv); err == nil {
 			own(&b.img.Brokers, &b.ownBrokers)[p.broker] = r
+			b.standing(p.broker)
+		}
+	case areaKnown:
+		var r *Broker
+		if r, err = decodeKnown(p.broker, kv); err == nil {
+			own(&b.img.Known, &b.ownKnown)[p.broker] = r
+			b.standing(p.broker)
+		}
+	case areaDrain:
+		var r drainRecord
+		if err = decode(kv.Key, kv.Value, &r, &r.V); err == nil {
+			own(&b.img.draining, &b.ownDraining)[p.broker] = r.Epoch
+			b.standing(p.broker)
 		}
 	case areaConfig:
 		var r configRecord
@@ -125,7 +138,7 @@ func (b *builder) put(p parsed, kv Pair) {
 	case keyController:
 		var r controllerRecord
 		if err = decode(kv.Key, kv.Value, &r, &r.V); err == nil {
-			b.img.Controller = r.ID
+			b.img.Controller, b.img.Term = r.ID, kv.ModRev
 		}
 	}
 	if err != nil {
@@ -137,12 +150,38 @@ func (b *builder) remove(p parsed) {
 	switch p.area {
 	case areaBroker:
 		delete(own(&b.img.Brokers, &b.ownBrokers), p.broker)
+		b.standing(p.broker)
+	case areaKnown:
+		delete(own(&b.img.Known, &b.ownKnown), p.broker)
+		b.standing(p.broker)
+	case areaDrain:
+		delete(own(&b.img.draining, &b.ownDraining), p.broker)
+		b.standing(p.broker)
 	case areaConfig:
 		delete(own(&b.img.Configs, &b.ownConfigs), p.name)
 	case areaAttached:
 		delete(own(&b.img.Attached, &b.ownAttached), p.name)
 	case keyController:
-		b.img.Controller = -1
+		b.img.Controller, b.img.Term = -1, 0
+	}
+}
+
+// standing works out anew whether a broker is fenced or draining, which three records say together.
+func (b *builder) standing(id int32) {
+	r, k := b.img.Brokers[id], b.img.Known[id]
+	if k != nil && k.Fenced != (r == nil) {
+		c := *k
+		c.Fenced = r == nil
+		own(&b.img.Known, &b.ownKnown)[id] = &c
+	}
+	if r == nil {
+		return
+	}
+	fenced, draining := k != nil && k.Epoch != r.Epoch, b.img.draining[id] == r.Epoch
+	if r.Fenced != fenced || r.Draining != draining {
+		c := *r
+		c.Fenced, c.Draining = fenced, draining
+		own(&b.img.Brokers, &b.ownBrokers)[id] = &c
 	}
 }
 

@@ -26,9 +26,19 @@ type (
 		V         int        `json:"v"`
 		Rack      string     `json:"rack,omitempty"`
 		Listeners []listener `json:"listeners"`
-		Fenced    bool       `json:"fenced,omitempty"`
 		Admin     string     `json:"admin,omitempty"`
 		Directory string     `json:"dir,omitempty"`
+		Previous  int64      `json:"previous,omitempty"`
+	}
+	knownRecord struct {
+		V         int        `json:"v"`
+		Epoch     int64      `json:"epoch"`
+		Rack      string     `json:"rack,omitempty"`
+		Listeners []listener `json:"listeners"`
+	}
+	drainRecord struct {
+		V     int   `json:"v"`
+		Epoch int64 `json:"epoch"`
 	}
 	listener struct {
 		Name string `json:"name"`
@@ -55,6 +65,8 @@ type (
 		Leader         int32          `json:"leader"`
 		LeaderEpoch    int32          `json:"epoch"`
 		PartitionEpoch int32          `json:"pepoch"`
+		Adding         []int32        `json:"adding,omitempty"`
+		Removing       []int32        `json:"removing,omitempty"`
 		Pointer        *pointerRecord `json:"ptr,omitempty"`
 	}
 	pointerRecord struct {
@@ -133,7 +145,7 @@ func bad(key, format string, args ...any) error {
 func encodePartition(p *Partition) []byte {
 	r := partitionRecord{
 		V: recordMajor, Replicas: p.Replicas, ISR: p.ISR, Leader: p.Leader,
-		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch,
+		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Adding: p.Adding, Removing: p.Removing,
 	}
 	if q := p.Pointer; q.Manifest != "" || q.N != 0 || q.Through != 0 || q.ThroughTime != 0 || len(q.Pins) > 0 {
 		r.Pointer = &pointerRecord{Manifest: q.Manifest, N: q.N, Through: q.Through, ThroughTime: q.ThroughTime}
@@ -157,7 +169,7 @@ func decodePartition(id manifest.PartitionID, kv Pair) (*Partition, error) {
 	}
 	p := &Partition{
 		ID: id, Replicas: r.Replicas, ISR: r.ISR, Leader: r.Leader,
-		LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch, ModRev: kv.ModRev,
+		LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch, Adding: r.Adding, Removing: r.Removing, ModRev: kv.ModRev,
 	}
 	if q := r.Pointer; q != nil {
 		if q.Through < 0 {
@@ -204,7 +216,7 @@ func (r topicRecord) topic(id topicID) *Topic {
 }
 
 func encodeBroker(b Broker) []byte {
-	r := brokerRecord{V: recordMajor, Rack: b.Rack, Fenced: b.Fenced, Admin: b.Admin, Directory: b.Directory}
+	r := brokerRecord{V: recordMajor, Rack: b.Rack, Admin: b.Admin, Directory: b.Directory, Previous: b.Previous}
 	for _, l := range b.Listeners {
 		r.Listeners = append(r.Listeners, listener(l))
 	}
@@ -216,7 +228,29 @@ func decodeBroker(id int32, kv Pair) (*Broker, error) {
 	if err := decode(kv.Key, kv.Value, &r, &r.V); err != nil {
 		return nil, err
 	}
-	b := &Broker{ID: id, Epoch: kv.ModRev, Rack: r.Rack, Fenced: r.Fenced, Admin: r.Admin, Directory: r.Directory}
+	b := &Broker{
+		ID: id, Epoch: kv.ModRev, Rack: r.Rack, Admin: r.Admin, Directory: r.Directory, Previous: r.Previous, lease: kv.Lease,
+	}
+	for _, l := range r.Listeners {
+		b.Listeners = append(b.Listeners, Listener(l))
+	}
+	return b, nil
+}
+
+func encodeKnown(b *Broker) []byte {
+	r := knownRecord{V: recordMajor, Epoch: b.Epoch, Rack: b.Rack}
+	for _, l := range b.Listeners {
+		r.Listeners = append(r.Listeners, listener(l))
+	}
+	return encode(r)
+}
+
+func decodeKnown(id int32, kv Pair) (*Broker, error) {
+	var r knownRecord
+	if err := decode(kv.Key, kv.Value, &r, &r.V); err != nil {
+		return nil, err
+	}
+	b := &Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack}
 	for _, l := range r.Listeners {
 		b.Listeners = append(b.Listeners, Listener(l))
 	}

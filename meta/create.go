@@ -176,7 +176,7 @@ func (s *Store) newPartitions(id topicID, first int, assignment [][]int32) []*Pa
 	for i, replicas := range assignment {
 		var isr []int32
 		for _, r := range replicas {
-			if b := img.Brokers[r]; b != nil && !b.Fenced {
+			if img.Eligible(r) {
 				isr = append(isr, r)
 			}
 		}

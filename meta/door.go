@@ -103,11 +103,20 @@ type Broker struct {
 	Epoch     int64
 	Rack      string
 	Listeners []Listener // advertised
-	Fenced    bool
-	Admin     string // HTTP host:port
+	Admin     string     // HTTP host:port
 	// Directory is the random id that the broker keeps in its data directory, whose lock tells that no other process
 	// uses it: a registration with the same one is a dead predecessor's. "" is like nobody's.
 	Directory string
+	// Previous is the epoch of the process that last closed all logs of this directory in order, as its clean-shutdown mark
+	// says; 0 without one. Only where the cluster knows the broker by that very epoch nothing can have been lost.
+	Previous int64
+
+	// Fenced says that the controller has not dealt with this registration yet, while the cluster knows a former one: it
+	// must not lead nor join an ISR. In Image.Known it is set where the broker is not registered.
+	Fenced   bool
+	Draining bool // it is about to stop: its leaderships are to be moved away
+
+	lease LeaseID
 }
 
 type Listener struct {
@@ -138,8 +147,11 @@ type Partition struct {
 	Leader         int32 // -1: none
 	LeaderEpoch    int32
 	PartitionEpoch int32
-	Pointer        Pointer
-	ModRev         int64
+	// A reassignment under way: Adding are those of Replicas that are new, Removing those that leave once the new ones are
+	// in sync. The target is Replicas without Removing.
+	Adding, Removing []int32
+	Pointer          Pointer
+	ModRev           int64
 }
 
 // Pointer is the archive's part of a partition record (PROTOCOLS 1.2).
@@ -169,10 +181,35 @@ type Image struct {
 	Cluster     string
 	Incarnation uint32
 	Controller  int32
-	Brokers     map[int32]*Broker
-	Topics      map[string]*Topic           // living ones
-	TopicsByID  map[manifest.TopicID]*Topic // living ones
-	Deleted     map[manifest.TopicID]*Topic
-	Configs     map[string]map[string]string // "broker/<id>", "broker/" (cluster default), "group/<id>", ...
-	Attached    map[string]*Attached
+	Term        int64             // of the controller: the revision of its election
+	Brokers     map[int32]*Broker // registered ones
+	// Known are the brokers that a controller has admitted, living or not, with the epoch of the registration that it last
+	// dealt with.
+	Known      map[int32]*Broker
+	Topics     map[string]*Topic           // living ones
+	TopicsByID map[manifest.TopicID]*Topic // living ones
+	Deleted    map[manifest.TopicID]*Topic
+	Configs    map[string]map[string]string // "broker/<id>", "broker/" (cluster default), "group/<id>", ...
+	Attached   map[string]*Attached
+
+	draining map[int32]int64 // epochs of registrations that said so
+}
+
+// Alive says that the broker is registered and the controller has dealt with that.
+func (i *Image) Alive(id int32) bool {
+	b := i.Brokers[id]
+	return b != nil && !b.Fenced
+}
+
+// Eligible says that the broker may become leader or join an ISR (KIP-841): alive, and not about to stop.
+func (i *Image) Eligible(id int32) bool {
+	b := i.Brokers[id]
+	return b != nil && !b.Fenced && !b.Draining
+}
+
+// Admitted says that the controller has dealt with this registration of the broker: each election that it needs is in
+// the image. Before that a broker must not take up what the image says that it leads (PROTOCOLS 7.3).
+func (i *Image) Admitted(id int32, epoch int64) bool {
+	b, k := i.Brokers[id], i.Known[id]
+	return b != nil && k != nil && b.Epoch == epoch && k.Epoch == epoch
 }

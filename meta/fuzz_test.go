@@ -12,7 +12,7 @@ func FuzzKey(f *testing.F) {
 	k := newKeys("c", 1)
 	id := manifest.TopicID{1, 2, 3}
 	for _, s := range []string{
-		k.broker(1), k.topic("t"), k.deleted(id), k.pending(id), k.partition(manifest.PartitionID{Topic: id, Partition: 7}),
+		k.broker(1), k.known(2), k.drain(3), k.topic("t"), k.deleted(id), k.pending(id), k.partition(manifest.PartitionID{Topic: id, Partition: 7}),
 		k.config("broker/"), k.attached("a"), k.controller(), k.producers(), string(k) + "later/x", "/varve/c/2/topic/t", "",
 	} {
 		f.Add(s)
@@ -26,6 +26,10 @@ func FuzzKey(f *testing.F) {
 		switch p.area {
 		case areaBroker:
 			again = k.broker(p.broker)
+		case areaKnown:
+			again = k.known(p.broker)
+		case areaDrain:
+			again = k.drain(p.broker)
 		case areaTopic:
 			again = k.topic(p.name)
 		case areaDeleted:
@@ -82,6 +86,13 @@ func FuzzTopicAndBroker(f *testing.F) {
 		if err == nil {
 			if again, err := decodeBroker(1, Pair{Key: "k", Value: encodeBroker(*br)}); err != nil || !reflect.DeepEqual(again, br) && len(br.Listeners) > 0 {
 				t.Fatalf("%+v, %v after encoding, was %+v", again, err, br)
+			}
+		}
+		k, err := decodeKnown(1, Pair{Key: "k", Value: b})
+		checkDecoded(t, err)
+		if err == nil {
+			if again, err := decodeKnown(1, Pair{Key: "k", Value: encodeKnown(k)}); err != nil || !reflect.DeepEqual(again, k) && len(k.Listeners) > 0 {
+				t.Fatalf("%+v, %v after encoding, was %+v", again, err, k)
 			}
 		}
 	})

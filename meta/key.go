@@ -20,6 +20,8 @@ const (
 // Areas below /varve/<cluster id>/<incarnation>/.
 const (
 	areaBroker    = "broker"     // broker/<id>, leased
+	areaKnown     = "known"      // known/<id>: the registration that the controller last dealt with
+	areaDrain     = "drain"      // drain/<id>, leased: the broker is about to stop
 	areaTopic     = "topic"      // topic/<name>
 	areaDeleted   = "deleted"    // deleted/<topic id>
 	areaPartition = "partition"  // partition/<topic id>/<n>
@@ -39,6 +41,8 @@ func newKeys(cluster string, inc uint32) keys {
 
 func (k keys) area(a string) string        { return string(k) + a + "/" }
 func (k keys) broker(id int32) string      { return k.area(areaBroker) + strconv.Itoa(int(id)) }
+func (k keys) known(id int32) string       { return k.area(areaKnown) + strconv.Itoa(int(id)) }
+func (k keys) drain(id int32) string       { return k.area(areaDrain) + strconv.Itoa(int(id)) }
 func (k keys) topic(name string) string    { return k.area(areaTopic) + name }
 func (k keys) config(res string) string    { return k.area(areaConfig) + res }
 func (k keys) attached(a string) string    { return k.area(areaAttached) + a }
@@ -78,7 +82,7 @@ func (k keys) parse(key string) (parsed, error) {
 		if name == "" {
 			err = errKey
 		}
-	case areaBroker:
+	case areaBroker, areaKnown, areaDrain:
 		p.broker, err = parseNumber(name)
 	case areaDeleted, areaPending:
 		p.topic, err = ParseTopicID(name)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/varvelog/varve/manifest"
 )
@@ -69,109 +68,7 @@ func (s *Store) UpdatePartition(ctx context.Context, p *Partition, alive ...Brok
 func (p *Partition) clone() *Partition {
 	c := *p
 	c.Replicas, c.ISR = slices.Clone(p.Replicas), slices.Clone(p.ISR)
+	c.Adding, c.Removing = slices.Clone(p.Adding), slices.Clone(p.Removing)
 	c.Pointer.Pins = slices.Clone(p.Pointer.Pins)
 	return &c
-}
-
-// Election makes Leader (-1: none) the leader of a partition, with the ISR as given.
-type Election struct {
-	ID     manifest.PartitionID
-	Leader int32
-	ISR    []int32
-}
-
-// Elect makes broker the leader (epoch + 1, ISR as given) of many partitions, in batched guarded transactions. Each
-// decision rests on the record in the Image at the call: a partition whose leader, ISR or epochs have changed since is
-// left out, and the error is ErrConflict (after all others are done); its archive pointer may have moved. A partition
-// unknown to the image is ErrUnknownTopic. While this Store is the controller, each transaction is guarded by that.
-func (s *Store) Elect(ctx context.Context, e []Election) error {
-	img := s.Image()
-	todo := make([]electing, 0, len(e))
-	var missed error
-	for _, x := range e {
-		t := img.TopicsByID[x.ID.Topic]
-		if t == nil || int(x.ID.Partition) >= len(t.Partitions) || x.ID.Partition < 0 {
-			missed = fmt.Errorf("elect %s-%d: %w", x.ID.Topic, x.ID.Partition, ErrUnknownTopic)
-			continue
-		}
-		todo = append(todo, electing{x, t.Partitions[x.ID.Partition]})
-	}
-	var left atomic.Int64
-	err := inBatches(ctx, todo, func(ctx context.Context, batch []electing) error {
-		n, err := s.elect(ctx, batch)
-		left.Add(int64(n))
-		return err
-	})
-	if err == nil && left.Load() > 0 {
-		err = fmt.Errorf("%d partitions have changed: %w", left.Load(), ErrConflict)
-	}
-	if err != nil {
-		err = fmt.Errorf("elect: %w", err)
-	}
-	return errors.Join(err, missed)
-}
-
-type electing struct {
-	Election
-	base *Partition
-}
-
-// elect does one batch; left counts those whose records have changed.
-func (s *Store) elect(ctx context.Context, batch []electing) (left int, err error) {
-	for range editMax {
-		if len(batch) == 0 {
-			return left, nil
-		}
-		var guards []Guard
-		if rev := s.control.Load(); rev != 0 {
-			guards = append(guards, Guard{Key: s.keys.controller(), ModRev: rev})
-		}
-		parts := make([]*Partition, len(batch))
-		for i, x := range batch {
-			p := x.base.clone()
-			p.Leader, p.ISR = x.Leader, slices.Clone(x.ISR)
-			p.LeaderEpoch++
-			p.PartitionEpoch++
-			parts[i] = p
-			guards = append(guards, Guard{Key: s.keys.partition(p.ID), ModRev: x.base.ModRev})
-		}
-		ok, _, err := s.commit(ctx, guards, s.putOps(parts))
-		if err != nil || ok {
-			return left, err
-		}
-		if rev := s.control.Load(); rev != 0 {
-			if kv, _, err := s.kv.Get(ctx, s.keys.controller()); err != nil || kv.ModRev != rev {
-				return left, errors.Join(err, ErrNotController)
-			}
-		}
-		var out int
-		if batch, out, err = s.refresh(ctx, batch); err != nil {
-			return left, err
-		}
-		left += out
-	}
-	return left + len(batch), nil
-}
-
-// refresh reads the records of a batch again, and drops those of which more than the pointer has changed.
-func (s *Store) refresh(ctx context.Context, batch []electing) (keep []electing, left int, err error) {
-	for _, x := range batch {
-		p, err := s.GetPartition(ctx, x.ID)
-		switch {
-		case isUnknownTopic(err):
-			left++
-			continue
-		case err != nil:
-			return nil, 0, err
-		}
-		same := p.Leader == x.base.Leader && p.LeaderEpoch == x.base.LeaderEpoch &&
-			p.PartitionEpoch == x.base.PartitionEpoch && slices.Equal(p.ISR, x.base.ISR)
-		if !same {
-			left++
-			continue
-		}
-		x.base = p
-		keep = append(keep, x)
-	}
-	return keep, left, nil
 }

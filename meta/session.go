@@ -21,7 +21,7 @@ func (s *Store) Register(ctx context.Context, b Broker, ttlMs int64) (epoch int6
 		return 0, nil, fmt.Errorf("register broker %d: %w", b.ID, err)
 	}
 	s.mu.Lock()
-	s.leaseID = lease
+	s.leaseID, s.registered = lease, BrokerEpoch{ID: b.ID, Epoch: epoch}
 	s.mu.Unlock()
 	s.control.Store(0)
 	keep = func(ctx context.Context) error {
@@ -118,4 +118,103 @@ func (s *Store) TakeControl(ctx context.Context, broker int32) (won bool, err er
 	s.control.Store(rev)
 	s.settle(ctx, rev)
 	return true, nil
+}
+
+// Term is this Store's term as controller, for the guards of EditPartitions and Admit; 0 if it is not the controller, as
+// far as it knows. Each Register ends it.
+func (s *Store) Term() int64 { return s.control.Load() }
+
+// Resign gives control up, so that another broker takes it without waiting for the lease. Not to be controller is no error.
+func (s *Store) Resign(ctx context.Context) error {
+	term := s.control.Swap(0)
+	if term == 0 {
+		return nil
+	}
+	key := s.keys.controller()
+	_, _, err := s.commit(ctx, []Guard{{Key: key, ModRev: term}}, []Op{{Key: key, Delete: true}})
+	if err != nil {
+		return fmt.Errorf("resign control: %w", err)
+	}
+	return nil
+}
+
+// Registration is what the last Register of this Store registered; Epoch is 0 before.
+func (s *Store) Registration() BrokerEpoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.registered
+}
+
+// Admit records that the controller has dealt with a registration: from now on the broker may lead and join ISRs. It is
+// guarded by the term and by the registration, and ErrConflict if that is not the present one.
+func (s *Store) Admit(ctx context.Context, term int64, b *Broker) error {
+	guards := []Guard{{Key: s.keys.controller(), ModRev: term}, {Key: s.keys.broker(b.ID), ModRev: b.Epoch}}
+	ok, rev, err := s.commit(ctx, guards, []Op{{Key: s.keys.known(b.ID), Value: encodeKnown(b)}})
+	if err == nil && !ok {
+		if err = s.checkTerm(ctx, term); err == nil {
+			err = ErrConflict
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("admit broker %d, epoch %d: %w", b.ID, b.Epoch, err)
+	}
+	s.settle(ctx, rev)
+	return nil
+}
+
+// Drain says that this broker is about to stop, until its registration ends.
+func (s *Store) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	lease, self := s.leaseID, s.registered
+	s.mu.Unlock()
+	if lease == 0 {
+		return fmt.Errorf("drain: %w: not registered", ErrInvalid)
+	}
+	guards := []Guard{{Key: s.keys.broker(self.ID), ModRev: self.Epoch}}
+	op := Op{Key: s.keys.drain(self.ID), Value: encode(drainRecord{V: recordMajor, Epoch: self.Epoch}), Lease: lease}
+	ok, rev, err := s.commit(ctx, guards, []Op{op})
+	if err == nil && !ok {
+		err = ErrLeaseLost
+	}
+	if err != nil {
+		return fmt.Errorf("drain broker %d: %w", self.ID, err)
+	}
+	s.settle(ctx, rev)
+	return nil
+}
+
+// Evict ends a broker's registration, of this epoch only, in its stead: it is known to be dead. A registration that the
+// image does not show any more is no error.
+func (s *Store) Evict(ctx context.Context, id int32, epoch int64) error {
+	b := s.Image().Brokers[id]
+	if b == nil || b.Epoch != epoch || b.lease == 0 {
+		return nil
+	}
+	if err := s.kv.Revoke(ctx, b.lease); err != nil {
+		return fmt.Errorf("evict broker %d: %w", id, err)
+	}
+	return nil
+}
+
+// ForgetBroker removes what the cluster knows of a broker that will not come back. ErrBrokerIDInUse: it is registered;
+// ErrInvalid: it is not known.
+func (s *Store) ForgetBroker(ctx context.Context, id int32) error {
+	key := s.keys.known(id)
+	_, known, err := s.kv.Get(ctx, key)
+	if err == nil && !known {
+		err = fmt.Errorf("%w: it is not known", ErrInvalid)
+	}
+	var ok bool
+	var rev int64
+	if err == nil {
+		ok, rev, err = s.commit(ctx, []Guard{{Key: s.keys.broker(id)}}, []Op{{Key: key, Delete: true}})
+	}
+	if err == nil && !ok {
+		err = ErrBrokerIDInUse
+	}
+	if err != nil {
+		return fmt.Errorf("forget broker %d: %w", id, err)
+	}
+	s.settle(ctx, rev)
+	return nil
 }

@@ -50,6 +50,8 @@ type Store struct {
 	subs    []func(old, new *Image) // guarded by mu
 	swapped chan struct{}           // guarded by mu; closed and replaced at each swap
 	leaseID LeaseID                 // guarded by mu; of the registration
+
+	registered BrokerEpoch // guarded by mu; Epoch 0: not registered yet
 }
 
 // settleMax bounds how long a write waits for the own image.

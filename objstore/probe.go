@@ -30,8 +30,10 @@ type Findings struct {
 	Warnings        []string
 }
 
+// ProbePrefix is where probes write: objects that another broker's probe may have there at any time, and that belong to nobody.
+const ProbePrefix = "probe/"
+
 const (
-	probeRoot    = "probe/"
 	probeFirst   = 8 * time.Second  // a wrong address or authority is told within ten seconds
 	probeAll     = 60 * time.Second // all of it
 	leftoverAge  = time.Hour        // by the store's clock: what is younger may be another broker's
@@ -48,7 +50,7 @@ func Probe(ctx context.Context, b Bucket) (Findings, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return Findings{}, err
 	}
-	p := &probe{b: b, dir: probeRoot + hex.EncodeToString(id[:]) + "/"}
+	p := &probe{b: b, dir: ProbePrefix + hex.EncodeToString(id[:]) + "/"}
 	err := p.run(ctx)
 	cleanErr := p.clean(ctx)
 	if err == nil && cleanErr != nil {
@@ -279,7 +281,7 @@ func (p *probe) clean(ctx context.Context) error {
 		return err
 	}
 	var old []string
-	for info, err := range p.b.List(ctx, probeRoot, "") {
+	for info, err := range p.b.List(ctx, ProbePrefix, "") {
 		if err != nil {
 			return nil // run has listed too, and has said what is wrong with listings
 		}

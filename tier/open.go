@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/varvelog/varve/manifest"
@@ -54,14 +55,22 @@ func readArchiveInfo(ctx context.Context, b objstore.Bucket) (manifest.ArchiveIn
 	return info, nil
 }
 
-// createArchive writes archive.json into an empty bucket. Losing the race against another broker is success.
+// createArchive writes archive.json into an empty bucket. Losing the race against another broker is success; so brokers that start at once
+// see the probes of others, and what they write once the archive is there.
 func createArchive(ctx context.Context, b objstore.Bucket, cluster string) error {
 	for i, err := range b.List(ctx, "", "") {
 		if err != nil {
 			return fmt.Errorf("list the bucket: %w", err)
 		}
+		if strings.HasPrefix(i.Key, objstore.ProbePrefix) {
+			continue
+		}
 		if i.Key == archiveKey {
 			return nil
+		}
+		// The listing may be older than the archive whose object it has met.
+		if _, err := b.Head(ctx, archiveKey); !errors.Is(err, objstore.ErrNotFound) {
+			return err
 		}
 		return fmt.Errorf("%w: it has no %s but holds other objects, such as %q; use an empty prefix", ErrNotOurs, archiveKey, i.Key)
 	}

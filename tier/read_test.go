@@ -15,6 +15,7 @@ import (
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/objstore"
 	"github.com/varvelog/varve/objstore/fault"
+	"github.com/varvelog/varve/objstore/mem"
 	"github.com/varvelog/varve/record"
 )
 
@@ -444,4 +445,15 @@ func TestOpenArchiveSurvivesAFailureAtEachStep(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Brokers of a new cluster that start at once see each other's probes.
+func TestOpenArchiveTakesTheProbesOfOthersForNothing(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		b := mem.New(mem.Options{})
+		_, _ = b.Put(t.Context(), objstore.ProbePrefix+"349c091393829ac1/o-b", objstore.BytesBody([]byte("x")), objstore.Cond{})
+		if _, inc, err := OpenArchive(t.Context(), b, "c1"); err != nil || inc != 1 {
+			t.Fatalf("incarnation %d, %v", inc, err)
+		}
+	})
 }

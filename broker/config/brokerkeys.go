@@ -94,10 +94,28 @@ var brokerKeys = limits([]Key{
 	{Name: "offsets.retention.check.interval.ms", Type: Long, Default: "600000", Min: 1, Max: math.MaxInt64},
 	{Name: "offsets.retention.minutes", Type: Int, Default: "10080", Min: 1, Max: math.MaxInt32},
 	{Name: "offsets.topic.num.partitions", Type: Int, Default: "50", Min: 1, Max: math.MaxInt32},
-	{Name: "offsets.topic.replication.factor", Type: Short, Default: "3", Min: 1, Max: math.MaxInt16, Doc: "capped to the living brokers"},
+	{Name: "offsets.topic.replication.factor", Type: Short, Default: "3", Min: 1, Max: math.MaxInt16, Doc: "capped to the brokers of the cluster"},
 	{Name: "offsets.topic.segment.bytes", Type: Int, Default: "104857600", Min: 1 << 20, Max: math.MaxInt32},
 
+	// replication
+	{Name: "num.replica.fetchers", Type: Int, Default: "1", Min: 1, Max: 64, Doc: "connections to each other broker on which its partitions are followed"},
+	{Name: "replica.fetch.backoff.ms", Type: Int, Default: "1000", Min: 0, Max: math.MaxInt32, Doc: "longest pause of a follower after an error, ms"},
+	{Name: "replica.fetch.max.bytes", Type: Int, Default: "1048576", Min: 1, Max: math.MaxInt32, Doc: "most bytes of one partition in a follower's fetch"},
+	{Name: "replica.fetch.min.bytes", Type: Int, Default: "1", Min: 1, Max: math.MaxInt32, Doc: "bytes that a follower's fetch waits for"},
+	{Name: "replica.fetch.response.max.bytes", Type: Int, Default: "10485760", Min: 1, Max: math.MaxInt32, Doc: "most bytes in the answer to a follower"},
+	{Name: "replica.fetch.wait.max.ms", Type: Int, Default: "500", Min: 1, Max: math.MaxInt32, Doc: "longest wait of a follower's fetch, ms"},
+	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: Long, Default: "5000", Min: 1, Max: math.MaxInt64, Doc: "time between checkpoints of high watermarks, ms"},
+	{Name: "replica.lag.time.max.ms", Type: Long, Default: "30000", Min: 1, Max: math.MaxInt64, Doc: "a follower that has not caught up for so long leaves the ISR, ms"},
+	{Name: "replica.selector.class", Type: String, Null: true, Valid: []string{RackAwareSelector}, Doc: "which replica a consumer is sent to (KIP-392); unset: the leader"},
+
 	// cluster
+	{Name: "leader.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second served to throttled followers"},
+	{Name: "follower.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second fetched by throttled followers"},
+	{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "of moves between data directories, which there is one of"},
+	{Name: "controlled.shutdown.enable", Type: Bool, Default: "true", Doc: "hand leaderships over before a stop"},
+	{Name: "auto.leader.rebalance.enable", Type: Bool, Default: "true", Doc: "take leaderships back to preferred leaders regularly"},
+	{Name: "leader.imbalance.check.interval.seconds", Type: Long, Default: "300", Min: 1, Max: math.MaxInt32, Doc: "time between looks at where leaders are, s"},
+	{Name: "leader.imbalance.per.broker.percentage", Type: Int, Default: "10", Min: 0, Max: 100, Doc: "leaders are moved back to a broker that lacks more of its share than this, percent"},
 	{Name: "broker.session.timeout.ms", Type: Int, Default: "9000", Min: 2000, Max: math.MaxInt32, Doc: "life of the registration's lease, ms"},
 })
 
@@ -105,21 +123,23 @@ var brokerKeys = limits([]Key{
 var inertKeys = []string{
 	"num.recovery.threads.per.data.dir", "remote.fetch.max.wait.ms", "request.timeout.ms", "max.connections.per.ip",
 	"process.roles", "controller.quorum.bootstrap.servers", "controller.quorum.voters", "num.network.threads", "num.io.threads",
-	"background.threads", "queued.max.requests", "num.replica.fetchers", "num.replica.alter.log.dirs.threads", "zookeeper.connect", "zookeeper.connection.timeout.ms",
-	"broker.heartbeat.interval.ms", "controlled.shutdown.enable", "group.coordinator.threads", "group.coordinator.append.linger.ms", "group.coordinator.background.threads",
+	"background.threads", "queued.max.requests", "num.replica.alter.log.dirs.threads", "zookeeper.connect", "zookeeper.connection.timeout.ms",
+	"broker.heartbeat.interval.ms", "group.coordinator.threads", "group.coordinator.append.linger.ms", "group.coordinator.background.threads",
 	"group.coordinator.rebalance.protocols", "offsets.load.buffer.size", "offsets.topic.compression.codec", "remote.log.storage.system.enable", "log.cleaner.enable", "log.cleaner.threads",
 	"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second",
 	"log.flush.scheduler.interval.ms", "log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms", "log.dir.failure.timeout.ms",
 	"metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "auto.include.jmx.reporter", "socket.listen.backlog.size",
 	"fetch.purgatory.purge.interval.requests", "producer.purgatory.purge.interval.requests", "delete.records.purgatory.purge.interval.requests",
 	"transaction.state.log.replication.factor", "transaction.state.log.min.isr", "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
-	"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr", "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
-	"leader.imbalance.per.broker.percentage", "replica.lag.time.max.ms", "replica.fetch.max.bytes", "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
-	"replica.fetch.response.max.bytes", "replica.fetch.backoff.ms", "replica.high.watermark.checkpoint.interval.ms", "replica.socket.timeout.ms", "replica.socket.receive.buffer.bytes",
-	"replica.selector.class", "initial.broker.registration.timeout.ms", "connection.failed.authentication.delay.ms", "max.connection.creation.rate", "remote.log.reader.threads",
+	"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
+	"replica.socket.timeout.ms", "replica.socket.receive.buffer.bytes",
+	"initial.broker.registration.timeout.ms", "connection.failed.authentication.delay.ms", "max.connection.creation.rate", "remote.log.reader.threads",
 	"remote.log.manager.thread.pool.size", "remote.log.manager.task.interval.ms", "remote.log.metadata.manager.listener.name", "remote.log.storage.manager.class.name",
 	"remote.log.storage.manager.class.path", "remote.log.metadata.manager.class.name",
 }
+
+// RackAwareSelector is the one value of replica.selector.class: a replica in the consumer's rack.
+const RackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 // BrokerKey returns the broker key, nil if there is none.
 func BrokerKey(name string) *Key { return brokerKeys[name] }

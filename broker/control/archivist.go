@@ -12,8 +12,9 @@ import (
 )
 
 // Archivist writes every change of a topic's metadata to the bucket, so that the bucket alone tells what existed when, and collects
-// deleted topics when their restore window has passed. One broker of a cluster runs it.
+// deleted topics when their restore window has passed. Each broker runs one; that of the controller works.
 type Archivist struct {
+	NodeID  int32
 	Store   *meta.Store
 	Archive *tier.Archive
 	Window  func(*meta.Topic) int64 // archive.restore.window.ms of a topic
@@ -31,7 +32,7 @@ const (
 func (a *Archivist) Run(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	a.Store.Subscribe(func(old, next *meta.Image) {
-		if !sameTopics(old, next) {
+		if !sameTopics(old, next) || old.Controller != next.Controller {
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -77,6 +78,9 @@ func sameTopics(old, next *meta.Image) bool {
 // record writes what the bucket does not have yet.
 func (a *Archivist) record(ctx context.Context) error {
 	img := a.Store.Image()
+	if img.Controller != a.NodeID {
+		return nil
+	}
 	var errs []error
 	for _, topics := range []map[manifest.TopicID]*meta.Topic{img.TopicsByID, img.Deleted} {
 		for _, t := range topics {
@@ -115,6 +119,9 @@ func TopicRecord(img *meta.Image, t *meta.Topic) manifest.TopicRecord {
 
 // collect works on deleted topics, and forgets those of which nothing is left.
 func (a *Archivist) collect(ctx context.Context) {
+	if a.Store.Image().Controller != a.NodeID {
+		return
+	}
 	for id, t := range a.Store.Image().Deleted {
 		if t.Version > t.Archived || ctx.Err() != nil {
 			continue // the bucket must know of the deletion first

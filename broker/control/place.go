@@ -1,4 +1,9 @@
-// Package control is the controller's arithmetic: where replicas go. It is pure; broker calls it.
+// Package control is the control of the cluster: where replicas go and who leads (pure: Place, Decide, Reassign, Prefer), and the shell
+// around it: the controller under its lease, a broker's registration, the detector of crashed brokers, the archivist of topic records.
+// It moves no data and knows no Kafka wire. cmd/varve runs the shell, broker's administrative handlers call the pure part.
+//
+// Every change is a transaction guarded by the record that was looked at, those of the controller by its term too; a crash between two
+// leaves partitions to be decided on by the next controller, which looks at the image alone.
 package control
 
 import (
@@ -18,7 +23,7 @@ var ErrTooFewBrokers = errors.New("replication factor larger than available brok
 func Place(img *meta.Image, n, rf int) ([][]int32, error) {
 	var ids []int32
 	for id, b := range img.Brokers {
-		if !b.Fenced {
+		if !b.Fenced && !b.Draining {
 			ids = append(ids, id)
 		}
 	}

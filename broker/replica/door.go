@@ -18,6 +18,11 @@ var (
 	ErrFencedEpoch      = errors.New("leader epoch is old")           // FENCED_LEADER_EPOCH
 	ErrUnknownEpoch     = errors.New("leader epoch is not known yet") // UNKNOWN_LEADER_EPOCH
 	ErrNotEnough        = errors.New("fewer in-sync replicas than min.insync.replicas")
+	ErrNotEnoughAfter   = errors.New("appended, but fewer in-sync replicas are left than min.insync.replicas")
+	ErrUnsettled        = errors.New("high watermark is below the start of the leader epoch")       // OFFSET_NOT_AVAILABLE
+	ErrInArchive        = errors.New("offset is in the archive alone")                              // OFFSET_MOVED_TO_TIERED_STORAGE
+	ErrNotReplica       = errors.New("broker is not a replica of the partition")                    // REPLICA_NOT_AVAILABLE
+	ErrStaleBroker      = errors.New("broker epoch is old")                                         // STALE_BROKER_EPOCH
 	ErrArchiveBehind    = errors.New("archive.local.max.bytes reached while the archive is behind") // retriable
 	ErrArchive          = errors.New("archive cannot be read now")                                  // retriable
 	ErrNotAvailable     = errors.New("partition is still loading")                                  // LEADER_NOT_AVAILABLE-like, retriable

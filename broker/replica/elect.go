@@ -10,23 +10,35 @@ import (
 	"github.com/varvelog/varve/meta"
 )
 
-// leads says whether this broker is, or has to become, the leader of p. With one replica nobody else can be.
-func (m *Manager) leads(p *meta.Partition) bool {
-	if !slices.Contains(p.Replicas, m.o.NodeID) {
-		return false
-	}
-	return p.Leader == m.o.NodeID || p.Leader == -1 || len(p.Replicas) == 1
+// hasReplica says whether this broker has a replica of p.
+func (m *Manager) hasReplica(p *meta.Partition) bool { return slices.Contains(p.Replicas, m.o.NodeID) }
+
+// electsSelf says whether this broker becomes the leader of p by itself: nobody else can, and there is no controller.
+func (m *Manager) electsSelf(p *meta.Partition) bool {
+	return !m.o.Controlled && len(p.Replicas) == 1 && p.Replicas[0] == m.o.NodeID
 }
 
-// electAll gives this process a new leader epoch in everything that it is to lead: a restarted broker never resumes one (PROTOCOLS
-// 7.3). It returns when the image shows them.
+// electAll notes the epochs that this process must not lead in, since a restarted broker never resumes one (PROTOCOLS 7.3), and gives
+// it new ones in what only it can lead. It returns when the image shows them.
 func (m *Manager) electAll(ctx context.Context) error {
 	img := m.store.Image()
+	former := m.o.Former
+	if former == nil && !m.o.Controlled {
+		former = img
+	}
+	if former != nil {
+		for _, t := range former.Topics {
+			for _, p := range t.Partitions {
+				if p.Leader == m.o.NodeID || m.electsSelf(p) {
+					m.former[p.ID] = p.LeaderEpoch
+				}
+			}
+		}
+	}
 	var todo []meta.Election
 	for _, t := range img.Topics {
 		for _, p := range t.Partitions {
-			if m.leads(p) {
-				m.former[p.ID] = p.LeaderEpoch
+			if m.electsSelf(p) {
 				todo = append(todo, meta.Election{ID: p.ID, Leader: m.o.NodeID, ISR: []int32{m.o.NodeID}})
 			}
 		}
@@ -66,7 +78,7 @@ func (m *Manager) elected(e meta.Election) bool {
 		return true
 	}
 	p := t.Partitions[e.ID.Partition]
-	return !m.leads(p) || p.Leader == m.o.NodeID && p.LeaderEpoch > m.former[e.ID]
+	return !m.electsSelf(p) || p.Leader == m.o.NodeID && p.LeaderEpoch > m.former[e.ID]
 }
 
 // awaitElected waits until the image shows all, or a while.

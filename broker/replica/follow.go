@@ -58,14 +58,16 @@ func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
 			}
 			p := m.hostedPart(h, i)
 			switch {
+			case p != nil && !m.hasReplica(mp):
+				m.unassign(h, p)
 			case p != nil:
 				m.refresh(p, t, mp, changed)
-			case !m.leads(mp):
-			case mp.Leader == m.o.NodeID && m.fresh(mp):
-				opening = append(opening, m.newPartition(h, t, mp))
-			default:
+			case !m.hasReplica(mp):
+			case m.electsSelf(mp) && !(mp.Leader == m.o.NodeID && m.fresh(mp)):
 				complete = false
 				elections = append(elections, meta.Election{ID: mp.ID, Leader: m.o.NodeID, ISR: []int32{m.o.NodeID}})
+			default:
+				opening = append(opening, m.newPartition(h, t, mp))
 			}
 		}
 		if complete {
@@ -122,21 +124,10 @@ func (m *Manager) hostedPart(h *hosted, i int) *Partition {
 	return h.parts[i]
 }
 
-// refresh takes over a changed record: another leader, a new epoch, other configs.
+// refresh takes over a changed record: another leader, a new epoch, another ISR, other configs.
 func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, changed bool) {
-	switch {
-	case mp.Leader != m.o.NodeID && p.stopped() == nil:
-		m.o.Logger.Info("not leader any more", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch)
-		p.stop(ErrNotLeader)
-	case mp.Leader == m.o.NodeID && mp.LeaderEpoch > p.epoch.Load() && p.log != nil:
-		p.appendMu.Lock()
-		p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: p.log.LEO()})
-		p.gone.Store(nil)
-		p.appendMu.Unlock()
-		if a := p.archive.Swap(nil); a != nil {
-			a.Resign()
-		}
-		m.leader.add(p)
+	if p.log != nil {
+		m.assume(p, mp)
 	}
 	if !changed {
 		return
@@ -154,10 +145,11 @@ func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, chang
 func (m *Manager) configure(p *Partition) {
 	cfg, tcfg := m.o.TopicConfig(p.topic.Load())
 	p.log.SetConfig(cfg)
+	p.do(Event{Kind: Configured, MinISR: m.o.MinISR(p.topic.Load())})
 	p.tiered.Store(cfg.Tiered && m.tiers != nil)
 	if a := p.archive.Load(); a != nil {
 		a.SetConfig(tcfg)
-	} else if p.tiered.Load() && p.log.LEO() > 0 {
+	} else if p.tiered.Load() && p.Leading() && p.log.LEO() > 0 {
 		m.leader.add(p)
 	}
 }
@@ -205,22 +197,43 @@ func (m *Manager) remove(ctx context.Context, p *Partition) {
 	if p.failed.Load() || p.log == nil {
 		return // its directory is swept at the next start
 	}
+	led := p.Leading()
 	p.leave(ErrUnknownPartition)
+	m.fetchers.drop(p)
 	p.appendMu.Lock() // an append that was under way ends first; none begins afterwards
 	a := p.archive.Load()
 	p.appendMu.Unlock()
-	if a != nil {
+	if a != nil && led {
 		if err := a.Flush(ctx); err != nil {
 			m.o.Logger.Warn("tail of a deleted topic is not archived", "topic", p.name, "partition", p.id.Partition,
 				"offset", a.Through(), "err", err)
 		}
 		a.Resign()
 	}
+	m.removeLog(p)
+}
+
+// unassign ends a replica that this broker is not to have any more, and deletes its files.
+func (m *Manager) unassign(h *hosted, p *Partition) {
+	m.mu.Lock()
+	h.parts[p.id.Partition] = nil
+	m.mu.Unlock()
+	m.announce()
+	if p.failed.Load() || p.log == nil {
+		return
+	}
+	p.stop(ErrNotLeader)
+	m.fetchers.drop(p)
+	m.removeLog(p)
+}
+
+// removeLog deletes the files of a partition that is not served any more.
+func (m *Manager) removeLog(p *Partition) {
 	p.appendMu.Lock() // retention is the other caller
 	err := p.log.Remove()
 	p.appendMu.Unlock()
 	if err != nil {
-		m.o.Logger.Error("remove log of a deleted topic", "topic", p.name, "partition", p.id.Partition, "err", err)
+		m.o.Logger.Error("remove log", "topic", p.name, "partition", p.id.Partition, "err", err)
 		return
 	}
 	m.o.Logger.Info("partition removed", "topic", p.name, "partition", p.id.Partition)
@@ -256,7 +269,12 @@ func (m *Manager) openAll(parts []*Partition, img *meta.Image) {
 
 // newPartition enters a partition; it is not served before open.
 func (m *Manager) newPartition(h *hosted, t *meta.Topic, mp *meta.Partition) *Partition {
-	p := &Partition{m: m, id: mp.ID, name: t.Name, assigned: -1}
+	p := &Partition{m: m, id: mp.ID, name: t.Name, assigned: -1, former: -1, applied: assignment{leader: -1, epoch: -1}}
+	if former, ok := m.former[mp.ID]; ok {
+		p.former = former
+	}
+	p.core.self, p.core.lagMs = m.o.NodeID, m.o.LagMax.Milliseconds()
+	p.gone.Store(&ErrNotLeader) // until it is elected
 	p.topic.Store(t)
 	m.mu.Lock()
 	h.parts[mp.ID.Partition] = p

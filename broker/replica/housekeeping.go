@@ -14,10 +14,10 @@ func (m *Manager) flush(ctx context.Context) {
 		if p == nil {
 			return
 		}
-		if p.stopped() != nil {
+		if p.unreadable() != nil {
 			continue
 		}
-		if err := p.log.FlushRolled(); err != nil && p.stopped() == nil {
+		if err := p.log.FlushRolled(); err != nil && p.unreadable() == nil {
 			m.o.Logger.Error("flush log", "topic", p.name, "partition", p.id.Partition, "err", err)
 		}
 	}
@@ -62,12 +62,9 @@ func (m *Manager) retain(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		through := int64(0)
-		if a := p.archive.Load(); a != nil {
-			through = a.Through()
-		}
+		through := m.archivedThrough(p)
 		p.appendMu.Lock()
-		if p.stopped() != nil {
+		if p.unreadable() != nil || !p.tiered.Load() && p.uncommittedSegment() {
 			p.appendMu.Unlock()
 			continue
 		}
@@ -78,7 +75,7 @@ func (m *Manager) retain(ctx context.Context) {
 			continue
 		}
 		m.metrics.retained.Add(float64(deleted))
-		if a := p.archive.Load(); a != nil {
+		if a := p.archive.Load(); a != nil && p.Leading() {
 			a.Notify() // it may have rolled
 		}
 	}
@@ -88,7 +85,7 @@ func (m *Manager) retain(ctx context.Context) {
 func (m *Manager) flushAll() {
 	var logs []*localseg.Log
 	for _, p := range m.All() {
-		if p.stopped() == nil {
+		if p.unreadable() == nil {
 			logs = append(logs, p.log)
 		}
 	}
@@ -97,11 +94,36 @@ func (m *Manager) flushAll() {
 	}
 }
 
+// archivedThrough is the offset below which everything of p is committed to the archive, as far as is known.
+func (m *Manager) archivedThrough(p *Partition) int64 {
+	through := int64(0)
+	if a := p.archive.Load(); a != nil {
+		through = a.Through()
+	}
+	if p.Leading() {
+		return through // what its own archive engine has compared with the log
+	}
+	if rec := m.record(p); rec != nil {
+		through = max(through, rec.Pointer.Through)
+	}
+	return through
+}
+
+// uncommittedSegment says that a closed segment has records above the high watermark: retention waits until they are decided.
+func (p *Partition) uncommittedSegment() bool {
+	hw := p.hw.Load()
+	if hw >= p.log.LEO() {
+		return false
+	}
+	segs := p.log.Segments()
+	return len(segs) > 0 && segs[len(segs)-1].Base > hw
+}
+
 // countBacklog counts the local bytes of tiered partitions that are not archived. A segment that is archived in part counts whole.
 func (m *Manager) countBacklog() {
 	var sum int64
 	for _, p := range m.All() {
-		if !p.tiered.Load() {
+		if !p.tiered.Load() || !p.Leading() {
 			continue
 		}
 		if p.dirty.Swap(false) || p.backlog.Load() > 0 {

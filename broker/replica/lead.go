@@ -19,7 +19,7 @@ func (m *Manager) lead(ctx context.Context) {
 		if p == nil {
 			return
 		}
-		if p.archive.Load() != nil || p.gone.Load() != nil {
+		if p.archive.Load() != nil || !p.Leading() {
 			continue
 		}
 		if !p.leading.CompareAndSwap(false, true) {
@@ -61,7 +61,7 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	_, tcfg := m.o.TopicConfig(p.topic.Load())
 	a, err := m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
 	if d, ok := errors.AsType[*tier.DivergedError](err); ok {
-		if err := m.restart(ctx, p, d); err != nil {
+		if err := m.restart(ctx, p, restartWhy{epoch, d.Reason}); err != nil {
 			return err
 		}
 		a, err = m.tiers.Lead(ctx, p.id, epoch, p, tcfg)
@@ -69,7 +69,7 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	if err != nil {
 		return err
 	}
-	if p.LeaderEpoch() != epoch || p.stopped() != nil {
+	if p.LeaderEpoch() != epoch || !p.Leading() || p.restarting.Load() {
 		a.Resign()
 		return nil // a newer epoch is in the queue, or nothing is to be led
 	}
@@ -84,21 +84,35 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	return nil
 }
 
+// restartWhy says in which epoch a log is to be replaced, and why.
+type restartWhy struct {
+	epoch  int32
+	reason string
+}
+
 // restart makes the log begin where the archive ends, with the archive's epochs and producer states. Until it is done nothing is read
 // or written. The order matters: a crash in between leaves a log that ends below the archive, so that the next start does it again; a
 // log that began at its end without the log start would have the archive's retention take everything below for deleted.
 //  1. nothing is served
 //  2. empty the log down to its own log start: a DeleteRecords that the archive has not heard of yet was answered
 //  3. start it at archived-through, log start and history included, in one step
-func (m *Manager) restart(ctx context.Context, p *Partition, why *tier.DivergedError) error {
+func (m *Manager) restart(ctx context.Context, p *Partition, why restartWhy) error {
 	st, err := m.tiers.StartState(ctx, p.id)
 	if err != nil {
 		return fmt.Errorf("read the end of the archive: %w", err)
 	}
-	m.o.Logger.Warn("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(),
-		"offset", st.Through, "was", p.log.LEO(), "reason", why.Reason)
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
+	if !p.Leading() || p.LeaderEpoch() != why.epoch {
+		return nil // not ours to replace any more
+	}
+	m.o.Logger.Warn("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", p.LeaderEpoch(),
+		"offset", st.Through, "was", p.log.LEO(), "reason", why.reason)
+	return p.startAt(st)
+}
+
+// startAt does restart's steps. With appendMu held.
+func (p *Partition) startAt(st tier.StartState) error {
 	p.restarting.Store(true) // and it stays so if this fails half-way: what the log holds is not known then
 	start := min(p.log.LogStart(), st.Through)
 	if p.log.SizeBytes() > 0 || p.log.LEO() != start {

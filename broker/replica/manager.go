@@ -27,8 +27,33 @@ type Options struct {
 	RetentionCheck time.Duration                                           // log.retention.check.interval.ms, default 5 min
 	LocalMaxBytes  int64                                                   // archive.local.max.bytes, 0: no limit
 	OpenFiles      int                                                     // open segment files, default 4096
-	Logger         *slog.Logger
-	Registerer     prometheus.Registerer
+
+	// Controlled says that a controller elects. Without it this broker elects itself for what has no other replica.
+	Controlled bool
+	// Former is the metadata from before this process registered: it does not lead in an epoch that this shows. Default: the
+	// metadata at Start; with Controlled none, and then Start is to be called only once the controller has dealt with the registration.
+	Former *meta.Image
+	// BrokerEpoch is the epoch of this process's registration, -1 while it has none. Default: what the metadata shows.
+	BrokerEpoch func() int64
+	// MinISR is min.insync.replicas of a topic, default 1.
+	MinISR func(t *meta.Topic) int32
+	// OnOffline is told, once, that the log of a partition cannot be used any more after a disk error: somebody else should lead it.
+	// It must not block.
+	OnOffline func(id manifest.PartitionID)
+	// Upstream reaches the other brokers; nil: there are none.
+	Upstream Upstream
+
+	LagMax       time.Duration // replica.lag.time.max.ms, default 30 s
+	Fetchers     int           // num.replica.fetchers: connections to each other broker, default 1
+	FetchWait    time.Duration // replica.fetch.wait.max.ms, default 500 ms
+	FetchMin     int           // replica.fetch.min.bytes, default 1
+	FetchMax     int           // replica.fetch.response.max.bytes, default 10 MiB
+	FetchPartMax int           // replica.fetch.max.bytes of one partition, default 1 MiB
+	FetchBackoff time.Duration // replica.fetch.backoff.ms, default 1 s
+	HWCheckpoint time.Duration // replica.high.watermark.checkpoint.interval.ms, default 5 s
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 func (o *Options) fill() {
@@ -40,14 +65,32 @@ func (o *Options) fill() {
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
 	}
-	if o.OpenFiles <= 0 {
-		o.OpenFiles = 4096
+	if o.OnOffline == nil {
+		o.OnOffline = func(manifest.PartitionID) {}
 	}
+	if o.MinISR == nil {
+		o.MinISR = func(*meta.Topic) int32 { return 1 }
+	}
+	setDefault(&o.OpenFiles, 4096)
+	setDefault(&o.LagMax, 30*time.Second)
+	setDefault(&o.Fetchers, 1)
+	setDefault(&o.FetchWait, 500*time.Millisecond)
+	setDefault(&o.FetchMin, 1)
+	setDefault(&o.FetchMax, 10<<20)
+	setDefault(&o.FetchPartMax, 1<<20)
+	setDefault(&o.FetchBackoff, time.Second)
+	setDefault(&o.HWCheckpoint, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
 	}
 }
 
@@ -60,9 +103,13 @@ type Manager struct {
 	files   *localseg.FileCache
 	metrics *metrics
 
-	leader  workQueue    // partitions whose archive is to be led
-	flusher workQueue    // partitions with a segment to be made durable
-	backlog atomic.Int64 // bytes of tiered partitions that are not archived, about
+	leader   workQueue    // partitions whose archive is to be led
+	flusher  workQueue    // partitions with a segment to be made durable
+	isr      workQueue    // partitions with a change of the ISR to be written
+	seeder   workQueue    // partitions whose log is to begin where the archive ends
+	fetchers *fetchers    // of what is followed
+	backlog  atomic.Int64 // bytes of tiered partitions that are not archived, about
+	began    time.Time    // zero of the clock that cores go by
 
 	changed chan struct{} // buffered 1: the image has changed
 
@@ -73,6 +120,7 @@ type Manager struct {
 	clean   bool                           // the last process ended cleanly
 	former  map[manifest.PartitionID]int32 // epochs of before this process, which it must not lead in
 	configs string                         // fingerprint of the configuration that topics inherit
+	marks   map[hwKey]int64                // high watermarks as the last process left them
 
 	mu     sync.RWMutex
 	byName map[string]*hosted           // guarded by mu
@@ -94,10 +142,19 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	if o.Dir == "" {
 		return nil, errors.New("replica options: no data directory")
 	}
+	if o.BrokerEpoch == nil {
+		o.BrokerEpoch = func() int64 {
+			if b := store.Image().Brokers[o.NodeID]; b != nil {
+				return b.Epoch
+			}
+			return -1
+		}
+	}
 	m := &Manager{
 		fs: fs, store: store, tiers: archive, o: o,
 		files:   localseg.NewFileCache(o.OpenFiles),
 		changed: make(chan struct{}, 1),
+		began:   time.Now(),
 		former:  map[manifest.PartitionID]int32{},
 		byName:  map[string]*hosted{},
 		byID:    map[manifest.TopicID]*hosted{},
@@ -107,6 +164,9 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
 	m.flusher.init(func(p *Partition) *atomic.Bool { return &p.flushing })
+	m.isr.init(func(p *Partition) *atomic.Bool { return &p.proposing })
+	m.seeder.init(func(p *Partition) *atomic.Bool { return &p.seeding })
+	m.fetchers = newFetchers(m)
 	store.Subscribe(func(_, _ *meta.Image) {
 		select {
 		case m.changed <- struct{}{}:
@@ -116,12 +176,13 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	return m, nil
 }
 
-// Start takes the data directory, elects this broker for what it must lead and recovers the logs; it returns when partitions can be
-// served. Those whose records are in the archive alone follow as soon as it can be read. meta.Store.Run must be running.
+// Start takes the data directory, elects this broker for what no other can lead (unless Controlled) and recovers the logs; it returns
+// when partitions can be served. Those whose records are in the archive alone follow as soon as it can be read. meta.Store.Run must be running.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.takeDir(); err != nil {
 		return err
 	}
+	m.marks = m.readMarks()
 	if err := m.electAll(ctx); err != nil {
 		m.releaseDir()
 		return err
@@ -134,7 +195,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Run follows the metadata (new, changed, deleted topics), leads archives, applies retention, checkpoints; until ctx ends.
+// Run follows the metadata (new, changed, deleted topics) and the leaders of what is followed, keeps the ISR of what is led, leads
+// archives, applies retention, checkpoints; until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for range leaders {
@@ -142,6 +204,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { m.flush(ctx); return nil })
 	g.Go(func() error { m.keepHouse(ctx); return nil })
+	for range isrWriters {
+		g.Go(func() error { m.writeISRs(ctx); return nil })
+	}
+	for range seeders {
+		g.Go(func() error { m.seed(ctx); return nil })
+	}
+	g.Go(func() error { m.watchLag(ctx); return nil })
+	g.Go(func() error { m.keepMarks(ctx); return nil })
+	g.Go(func() error { m.fetchers.run(ctx); return nil })
 	g.Go(func() error { m.follow(ctx); return nil })
 	return g.Wait()
 }
@@ -158,7 +229,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(2 * closers)
 	for _, p := range parts {
-		if !p.tiered.Load() || p.archive.Load() == nil && p.log.LEO() == p.log.LogStart() {
+		if !p.Leading() || !p.tiered.Load() || p.archive.Load() == nil && p.log.LEO() == p.log.LogStart() {
 			continue
 		}
 		g.Go(func() error {
@@ -177,12 +248,17 @@ func (m *Manager) Close(ctx context.Context) error {
 		logs[i] = p.log
 		p.appendMu.Unlock()
 	}
-	err := localseg.CloseAll(logs)
+	err := errors.Join(localseg.CloseAll(logs), m.writeMarks(parts))
 	if err == nil {
 		err = m.markClean()
 	}
 	m.releaseDir()
 	return errors.Join(err, tail)
+}
+
+// Abandon gives the data directory up without a word, as the end of the process does. Run must have ended.
+func (m *Manager) Abandon() {
+	m.releaseDir()
 }
 
 // archiveTail uploads what is committed, taking the archive over first where that has not been done yet.
@@ -201,10 +277,33 @@ func (m *Manager) archiveTail(ctx context.Context, p *Partition) error {
 // justCreated is how long Leader waits for a partition that the metadata has given to this broker.
 const justCreated = 2 * time.Second
 
-// Leader returns the partition if this broker leads it. It waits briefly for one that was just created.
+// Leader returns the partition if this broker leads it. It waits briefly for one that was just created, or just elected.
 func (m *Manager) Leader(tp TopicPartition) (*Partition, error) {
 	p, _ := m.find(tp)
-	if p != nil && p.ready.Load() {
+	if p != nil && p.ready.Load() && p.gone.Load() == nil {
+		return p, nil
+	}
+	return m.await(tp)
+}
+
+// LeaderNow is Leader without waiting: a follower asks again anyway.
+func (m *Manager) LeaderNow(tp TopicPartition) (*Partition, error) {
+	p, _ := m.find(tp)
+	switch {
+	case p != nil && p.ready.Load() && p.gone.Load() == nil:
+		return p, nil
+	case p == nil && tp.ID != (manifest.TopicID{}):
+		return nil, ErrUnknownTopicID
+	case p == nil:
+		return nil, ErrUnknownPartition
+	}
+	return nil, ErrNotLeader
+}
+
+// Replica returns the partition if this broker leads or follows it, so that committed records can be read from it.
+func (m *Manager) Replica(tp TopicPartition) (*Partition, error) {
+	p, _ := m.find(tp)
+	if p != nil && p.ready.Load() && p.unreadable() == nil {
 		return p, nil
 	}
 	return m.await(tp)
@@ -232,7 +331,7 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 	for {
 		p, hosts := m.find(tp)
 		switch {
-		case p != nil && p.ready.Load():
+		case p != nil && p.ready.Load() && p.gone.Load() == nil:
 			return p, nil
 		case p != nil && p.failed.Load():
 			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
@@ -266,7 +365,7 @@ func (m *Manager) mine(tp TopicPartition) error {
 		return unknown
 	case tp.Partition < 0 || int(tp.Partition) >= len(t.Partitions):
 		return ErrUnknownPartition
-	case !m.leads(t.Partitions[tp.Partition]):
+	case t.Partitions[tp.Partition].Leader != m.o.NodeID && !m.electsSelf(t.Partitions[tp.Partition]):
 		return ErrNotLeader
 	}
 	return nil
@@ -287,7 +386,7 @@ func (m *Manager) Resuming() int {
 	return n
 }
 
-// All lists the partitions that are served.
+// All lists the partitions that are hosted and can be used, led or not.
 func (m *Manager) All() []*Partition {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -301,6 +400,21 @@ func (m *Manager) All() []*Partition {
 	}
 	return out
 }
+
+// Led lists the partitions that this broker leads now.
+func (m *Manager) Led() []*Partition {
+	all := m.All()
+	led := all[:0]
+	for _, p := range all {
+		if p.Leading() {
+			led = append(led, p)
+		}
+	}
+	return led
+}
+
+// nowMs is a clock that never goes back.
+func (m *Manager) nowMs() int64 { return time.Since(m.began).Milliseconds() }
 
 // room refuses appends to an archived partition while too much waits for the archive.
 func (m *Manager) room(p *Partition) error {

@@ -204,8 +204,8 @@ func TestWaiterMissesNoAppend(t *testing.T) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.waiters) != 0 || p.waiting.Load() != 0 {
-		t.Fatalf("%d waiters left", len(p.waiters))
+	if len(p.readers.list) != 0 || p.readers.n.Load() != 0 {
+		t.Fatalf("%d waiters left", len(p.readers.list))
 	}
 }
 
@@ -214,16 +214,16 @@ func TestWaitCommittedEndsWhenTheTopicGoes(t *testing.T) {
 	b.topic("t", 1)
 	p := b.leader("t", 0)
 	fill(t, p, 10)
-	if err := p.WaitCommitted(t.Context(), 9); err != nil {
+	if err := p.WaitCommitted(t.Context(), 9, p.LeaderEpoch()); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := p.WaitCommitted(short, 10); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.WaitCommitted(short, 10, p.LeaderEpoch()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("not appended yet: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- p.WaitCommitted(context.Background(), 10) }()
+	go func() { done <- p.WaitCommitted(context.Background(), 10, p.LeaderEpoch()) }()
 	if err := b.store.DeleteTopic(t.Context(), "t"); err != nil {
 		t.Fatal(err)
 	}

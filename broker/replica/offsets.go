@@ -35,8 +35,8 @@ func (p *Partition) OffsetFor(ctx context.Context, ts int64, iso Isolation) (loc
 	case ts >= 0:
 		return p.forTime(ctx, ts, v, iso)
 	case ts == Latest:
-		if !p.settled() {
-			return none, fmt.Errorf("high watermark is below the start of the epoch: %w", ErrNotAvailable)
+		if err := p.unsettled(); err != nil {
+			return none, err
 		}
 		return localseg.TimestampOffset{Timestamp: -1, Offset: v.end(iso), LeaderEpoch: p.LeaderEpoch()}, nil
 	case ts == Earliest:
@@ -59,10 +59,22 @@ func (p *Partition) OffsetFor(ctx context.Context, ts int64, iso Isolation) (loc
 	return none, fmt.Errorf("timestamp %d has no meaning", ts)
 }
 
-func (p *Partition) settled() bool {
+// unsettled is an error while the high watermark may be lower than one that the last leader told (KIP-207).
+func (p *Partition) unsettled() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.core.Settled()
+	if p.core.Settled() {
+		return nil
+	}
+	return fmt.Errorf("high watermark %d, epoch began at %d: %w", p.core.hw, p.core.epochStart, ErrUnsettled)
+}
+
+// orUnsettled keeps what was found, but does not say "none" of what may have been readable already.
+func (p *Partition) orUnsettled(found localseg.TimestampOffset) (localseg.TimestampOffset, error) {
+	if found.Offset >= 0 {
+		return found, nil
+	}
+	return none, p.unsettled()
 }
 
 // through is the committed archived-through offset; not ok where nothing is archived.
@@ -119,7 +131,7 @@ func (p *Partition) forTime(ctx context.Context, ts int64, v view, iso Isolation
 	if err != nil {
 		return none, p.closedMeans(err)
 	}
-	return readable(found, v, iso), nil
+	return p.orUnsettled(readable(found, v, iso))
 }
 
 // readable hides what a reader of this isolation must not see yet.
@@ -221,6 +233,9 @@ func (p *Partition) maxTimestamp(ctx context.Context, v view, iso Isolation) (lo
 	hot, err := p.log.MaxTimestamp()
 	if err != nil {
 		return none, p.closedMeans(err)
+	}
+	if err := p.unsettled(); err != nil {
+		return none, err
 	}
 	best := readable(hot, v, iso)
 	if a == nil {

@@ -21,26 +21,34 @@ func (m *Manager) open(p *Partition) *localseg.Log {
 	return log
 }
 
-// admit lets p be served, unless its records are in the archive alone.
+// admit lets p be served, unless it is led and its records are in the archive alone.
 func (m *Manager) admit(p *Partition, mp *meta.Partition) {
 	log := p.log
-	p.step(Event{Kind: Elected, Epoch: mp.LeaderEpoch, LEO: log.LEO()})
 	m.configure(p)
+	p.step(Event{Kind: Opened, LEO: log.LEO(), HW: m.committedBefore(p, mp)})
+	m.assume(p, mp)
+	leads := p.Leading()
 	switch {
-	case mp.Pointer.Through > log.LEO() && p.tiered.Load():
+	case leads && mp.Pointer.Through > log.LEO() && p.tiered.Load():
 		// A fresh restored directory, or a lost disk: the log begins where the archive ends. Never an empty log.
 		p.resuming.Store(true)
 		m.leader.addFirst(p)
 		return
-	case mp.Pointer.Through > log.LEO():
+	case leads && mp.Pointer.Through > log.LEO():
 		m.o.Logger.Error("records are in an archive, but archiving is off", "topic", p.name, "partition", p.id.Partition,
 			"offset", mp.Pointer.Through)
 		p.failed.Store(true)
 		return
-	case mp.Pointer.Manifest != "" && p.tiered.Load():
+	case leads && p.tiered.Load() && (mp.Pointer.Manifest != "" || log.LEO() > 0):
 		m.leader.add(p)
 	}
 	p.ready.Store(true)
+}
+
+// committedBefore is a high watermark that the partition had before this process: as the last one left it, or what is archived, since
+// only what is committed is.
+func (m *Manager) committedBefore(p *Partition, mp *meta.Partition) int64 {
+	return max(m.marks[hwKey{p.name, p.id.Partition}], mp.Pointer.Through, p.log.LogStart())
 }
 
 // openLog opens the log directory; one of a former topic of the same name is moved out of the way.
@@ -54,6 +62,7 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 		OnError: func(err error) {
 			m.metrics.offline.Inc()
 			m.o.Logger.Error("log is offline", "topic", p.name, "partition", p.id.Partition, "err", err)
+			m.o.OnOffline(p.id)
 		},
 	}
 	log, err := localseg.Open(m.fs, dir, o)

@@ -30,13 +30,20 @@ type Partition struct {
 	assigned int32 // guarded by appendMu; the newest epoch that the log knows
 
 	mu      sync.Mutex
-	core    Core      // guarded by mu
-	waiters []*Waiter // guarded by mu
-	waiting atomic.Int32
+	core    Core       // guarded by mu
+	readers waiterList // of those that wait for the high watermark; guarded by mu
+	tailers waiterList // of followers that wait for the log end; guarded by mu
 
 	hw    atomic.Int64          // core's, for readers
 	epoch atomic.Int32          // core's, for readers
-	gone  atomic.Pointer[error] // why it is served here no more
+	under atomic.Bool           // core's: fewer in-sync replicas than acks=all needs
+	gone  atomic.Pointer[error] // why it is not led here
+
+	following atomic.Bool // another broker leads; what is below the high watermark may be read here (KIP-392)
+
+	former int32 // the epoch that a former process of this broker led in; -1: none
+	// Owned by Manager.Start, then by Manager.Run's follow, or by the one that opens it.
+	applied assignment // what the metadata said last
 
 	ready    atomic.Bool // the log is open: it can be served
 	failed   atomic.Bool // the log cannot be opened
@@ -46,6 +53,8 @@ type Partition struct {
 	restarting atomic.Bool // the log is being replaced, see restart
 
 	queued       atomic.Bool // in Manager.leader
+	proposing    atomic.Bool // in Manager.isr
+	seeding      atomic.Bool // in Manager.seeder, or its log is being started from the archive
 	flushing     atomic.Bool // in Manager.flusher
 	leadFailures atomic.Int32
 	dirty        atomic.Bool  // appended to since the backlog was counted
@@ -66,7 +75,7 @@ func (p *Partition) Archive() *tier.Partition { return p.archive.Load() }
 // Tiered says that the topic is configured to be archived.
 func (p *Partition) Tiered() bool { return p.tiered.Load() }
 
-// CheckEpoch compares a client's current leader epoch (-1: none) with ours: ErrFencedEpoch, ErrUnknownEpoch.
+// CheckEpoch compares a client's current leader epoch (-1: none) with ours: ErrNotLeader, ErrFencedEpoch, ErrUnknownEpoch.
 func (p *Partition) CheckEpoch(current int32) error {
 	if current == -1 {
 		return p.stopped()
@@ -76,10 +85,31 @@ func (p *Partition) CheckEpoch(current int32) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.core.CheckEpoch(current)
+	return p.core.CheckEpoch(current, false)
 }
 
-// stopped is why the partition is served here no more, or nil.
+// CheckReplicaEpoch is CheckEpoch for what a follower may answer, too.
+func (p *Partition) CheckReplicaEpoch(current int32) error {
+	if err := p.unreadable(); err != nil || current == -1 {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.core.CheckEpoch(current, true)
+}
+
+// Leading says whether it is led here.
+func (p *Partition) Leading() bool { return p.gone.Load() == nil }
+
+// unreadable is why not even what is below the high watermark may be read here, or nil.
+func (p *Partition) unreadable() error {
+	if p.following.Load() && !p.restarting.Load() {
+		return nil
+	}
+	return p.stopped()
+}
+
+// stopped is why the partition is not led here, or cannot be used, or nil.
 func (p *Partition) stopped() error {
 	if err := p.gone.Load(); err != nil {
 		return *err
@@ -91,10 +121,16 @@ func (p *Partition) stopped() error {
 }
 
 // Append writes batches that record.Validate has passed. It returns when they are in the leader's log; WaitCommitted tells when
-// acks=all holds.
+// acks=all holds. With acksAll it is ErrNotEnough where that could not hold now.
 func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll bool) (localseg.Appended, error) {
 	if err := p.m.room(p); err != nil {
 		return localseg.Appended{}, err
+	}
+	if acksAll && p.under.Load() {
+		if err := p.stopped(); err != nil {
+			return localseg.Appended{}, err
+		}
+		return localseg.Appended{}, ErrNotEnough
 	}
 	p.appendMu.Lock()
 	done, moved, err := p.append(batches, from)
@@ -105,6 +141,7 @@ func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll
 	if err != nil || done.Duplicate {
 		return done, err
 	}
+	p.wakeTails()
 	p.grown(batches)
 	return done, nil
 }
@@ -125,7 +162,12 @@ func (p *Partition) append(batches []record.Batch, from localseg.Origin) (locals
 	if err != nil {
 		return done, false, err
 	}
-	return done, p.step(Event{Kind: Appended, LEO: p.log.LEO()}).HWMoved, nil
+	leo := p.log.LEO()
+	p.mu.Lock()
+	moved := p.core.appended(leo)
+	p.hw.Store(p.core.hw)
+	p.mu.Unlock()
+	return done, moved, nil
 }
 
 // step applies an event to the core and publishes what readers look at.
@@ -134,8 +176,34 @@ func (p *Partition) step(e Event) Effect {
 	eff := p.core.Step(e)
 	p.hw.Store(p.core.hw)
 	p.epoch.Store(p.core.epoch)
+	p.under.Store(p.core.role == leading && p.core.under())
 	p.mu.Unlock()
 	return eff
+}
+
+// do is step, and what follows from it. Not with appendMu held.
+func (p *Partition) do(e Event) Effect {
+	eff := p.step(e)
+	p.follows(eff)
+	return eff
+}
+
+// follows does what an effect asks for. Not with appendMu held.
+func (p *Partition) follows(eff Effect) {
+	if eff.HWMoved || eff.Stopped || eff.Under {
+		p.wakeAll()
+	}
+	if eff.Stopped {
+		p.wakeTails()
+	}
+	if eff.HWMoved {
+		if a := p.archive.Load(); a != nil {
+			a.Notify()
+		}
+	}
+	if eff.Propose != nil {
+		p.m.isr.add(p)
+	}
 }
 
 // grown tells the others that the log has grown. Off the append lock; cheap.
@@ -158,17 +226,38 @@ func (p *Partition) grown(batches []record.Batch) {
 	}
 }
 
-// WaitCommitted blocks until the high watermark is above offset (acks=all) or ctx ends. With one replica it returns at once.
-func (p *Partition) WaitCommitted(ctx context.Context, offset int64) error {
-	if p.hw.Load() > offset {
-		return nil
+// CommittedIn says whether what was appended at offset in this leader epoch is replicated as acks=all demands. An error says that it
+// will not be here: ErrNotLeader, ErrNotEnoughAfter, ErrUnknownPartition. The epoch counts because a broker that lost the leadership
+// and has it again may have another record at that offset.
+func (p *Partition) CommittedIn(offset int64, epoch int32) (bool, error) {
+	hw := p.hw.Load() // before the epoch, which only rises: it is of that epoch then
+	under := p.under.Load()
+	switch {
+	case p.epoch.Load() != epoch:
+		return false, ErrNotLeader
+	case under:
+		return false, ErrNotEnoughAfter
+	case hw > offset:
+		return true, nil
+	}
+	if gone := p.gone.Load(); gone != nil {
+		return false, ErrNotLeader
+	}
+	return false, nil
+}
+
+// WaitCommitted blocks until what was appended at offset in this leader epoch is committed (acks=all) or ctx ends. With one replica it
+// returns at once.
+func (p *Partition) WaitCommitted(ctx context.Context, offset int64, epoch int32) error {
+	if ok, err := p.CommittedIn(offset, epoch); ok || err != nil {
+		return err
 	}
 	w := NewWaiter()
 	p.AddWaiter(w)
 	defer p.RemoveWaiter(w)
-	for p.hw.Load() <= offset {
-		if p.gone.Load() != nil {
-			return ErrNotLeader
+	for {
+		if ok, err := p.CommittedIn(offset, epoch); ok || err != nil {
+			return err
 		}
 		select {
 		case <-w.C:
@@ -176,7 +265,6 @@ func (p *Partition) WaitCommitted(ctx context.Context, offset int64) error {
 			return ctx.Err()
 		}
 	}
-	return nil
 }
 
 func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
@@ -220,20 +308,30 @@ func (p *Partition) DeleteRecords(off int64) (int64, error) {
 	return p.log.LogStart(), nil
 }
 
-// EndOffsetForEpoch answers OffsetForLeaderEpoch over the whole history; (-1, -1) for an epoch that is not known.
+// EndOffsetForEpoch answers OffsetForLeaderEpoch over the whole history; (-1, -1) for an epoch that is not known. The current epoch
+// counts from the election on, also before its first append, when the log has not been told of it.
 func (p *Partition) EndOffsetForEpoch(epoch int32) (int32, int64) {
-	if epoch >= 0 && epoch == p.epoch.Load() {
-		// Also before its first append, when the log has not been told of it.
+	p.mu.Lock()
+	leads, current, start := p.core.role == leading, p.core.epoch, p.core.epochStart
+	p.mu.Unlock()
+	if epoch >= 0 && epoch == current {
 		return epoch, p.log.LEO()
 	}
-	return p.log.EndOffset(epoch)
+	found, end := p.log.EndOffset(epoch)
+	if found >= 0 || epoch < 0 || epoch > current || !leads {
+		return found, end
+	}
+	// An epoch between the last one with records and ours.
+	return epochEnd(append(p.log.Epochs(), record.Epoch{Epoch: current, Start: start}), p.log.LEO(), epoch)
 }
 
 // leave ends serving: parked requests are woken and get err.
 func (p *Partition) leave(err error) {
-	p.gone.CompareAndSwap(nil, &err)
+	p.gone.Store(&err)
+	p.following.Store(false)
 	p.step(Event{Kind: Resigned})
 	p.wakeAll()
+	p.wakeTails()
 }
 
 // stop ends serving and archiving.

@@ -38,6 +38,52 @@ func (p *Partition) ReadHot(off int64, max int, iso Isolation) (Slice, error) {
 	if err := p.stopped(); err != nil {
 		return Slice{}, err
 	}
+	return p.readHot(off, max, iso)
+}
+
+// ReadFollower is ReadHot where this broker may be a follower, too (KIP-392). What it has only in the archive is ErrNotLeader then: the
+// leader has it.
+func (p *Partition) ReadFollower(off int64, max int, iso Isolation) (Slice, error) {
+	if err := p.unreadable(); err != nil {
+		return Slice{}, err
+	}
+	s, err := p.readHot(off, max, iso)
+	if errors.Is(err, localseg.ErrBelowLocal) && !p.Leading() {
+		err = fmt.Errorf("offset %d is in the archive: %w", off, ErrNotLeader)
+	}
+	return s, err
+}
+
+// ReadReplica reads for a follower: up to the log's end, whatever is committed. ErrInArchive where only the archive has the offset.
+func (p *Partition) ReadReplica(off int64, max int) (Slice, error) {
+	if err := p.stopped(); err != nil {
+		return Slice{}, err
+	}
+	v := p.view()
+	if err := p.inRange(off, v); err != nil {
+		return Slice{}, err
+	}
+	s := v.slice(off)
+	leo := p.log.LEO()
+	if off >= leo {
+		return s, nil
+	}
+	span, err := p.log.Read(off, leo, max)
+	if errors.Is(err, localseg.ErrBelowLocal) {
+		return Slice{}, fmt.Errorf("offset %d, local log from %d: %w", off, p.log.LocalStart(), ErrInArchive)
+	}
+	if err != nil {
+		return Slice{}, p.closedMeans(err)
+	}
+	if span.Size == 0 {
+		span.Release()
+		return s, nil
+	}
+	s.Hot, s.Size, s.Base, s.Next = span, int(span.Size), span.Base, span.Next
+	return s, nil
+}
+
+func (p *Partition) readHot(off int64, max int, iso Isolation) (Slice, error) {
 	v := p.view()
 	if err := p.inRange(off, v); err != nil {
 		return Slice{}, err

@@ -1,6 +1,9 @@
 package replica
 
-import "slices"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // Waiter is woken when something to read may have appeared on any partition it was added to, or a partition goes away.
 type Waiter struct{ C chan struct{} } // buffered 1
@@ -15,37 +18,70 @@ func (w *Waiter) wake() {
 	}
 }
 
-// AddWaiter and RemoveWaiter: Add first, then read again, so that no append is missed.
+// waiterList is guarded by its partition's mu, but for n, which is its length.
+type waiterList struct {
+	list []*Waiter
+	n    atomic.Int32
+}
+
+func (l *waiterList) add(w *Waiter) {
+	l.list = append(l.list, w)
+	l.n.Store(int32(len(l.list)))
+}
+
+func (l *waiterList) remove(w *Waiter) {
+	if i := slices.Index(l.list, w); i >= 0 {
+		last := len(l.list) - 1
+		l.list[i], l.list[last] = l.list[last], nil
+		l.list = l.list[:last]
+	}
+	l.n.Store(int32(len(l.list)))
+}
+
+// AddWaiter and RemoveWaiter: Add first, then read again, so that no move of the high watermark is missed.
 func (p *Partition) AddWaiter(w *Waiter) {
 	p.mu.Lock()
-	p.waiters = append(p.waiters, w)
-	p.waiting.Store(int32(len(p.waiters)))
+	p.readers.add(w)
 	p.mu.Unlock()
 }
 
 // RemoveWaiter undoes one AddWaiter. A wake-up that was under way may still arrive.
 func (p *Partition) RemoveWaiter(w *Waiter) {
 	p.mu.Lock()
-	if i := slices.Index(p.waiters, w); i >= 0 {
-		last := len(p.waiters) - 1
-		p.waiters[i], p.waiters[last] = p.waiters[last], nil
-		p.waiters = p.waiters[:last]
-	}
-	p.waiting.Store(int32(len(p.waiters)))
+	p.readers.remove(w)
 	p.mu.Unlock()
 }
 
-// wakeAll wakes who waits. Never called with the append lock held: readers would only queue up behind it.
+// AddTailWaiter and RemoveTailWaiter are the same for followers, which wait for the end of the log.
+func (p *Partition) AddTailWaiter(w *Waiter) {
+	p.mu.Lock()
+	p.tailers.add(w)
+	p.mu.Unlock()
+}
+
+// RemoveTailWaiter undoes one AddTailWaiter.
+func (p *Partition) RemoveTailWaiter(w *Waiter) {
+	p.mu.Lock()
+	p.tailers.remove(w)
+	p.mu.Unlock()
+}
+
+// wakeAll wakes who waits for the high watermark. Never called with the append lock held: readers would only queue up behind it.
 //
 // No append is missed: a reader adds itself, then reads; the appender moves the high watermark, then looks for waiters. Whatever the
 // order, either the reader sees the new watermark or the appender sees the reader.
-func (p *Partition) wakeAll() {
-	if p.waiting.Load() == 0 {
+func (p *Partition) wakeAll() { p.wake(&p.readers) }
+
+// wakeTails wakes the followers that wait for the log to grow.
+func (p *Partition) wakeTails() { p.wake(&p.tailers) }
+
+func (p *Partition) wake(l *waiterList) {
+	if l.n.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range p.waiters {
+	for _, w := range l.list {
 		w.wake()
 	}
 }

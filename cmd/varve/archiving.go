@@ -55,7 +55,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	spawn("attached archives", n.foreign.Run)
 	n.foreign.settle(ctx, attachedWait)
 	archivist := &control.Archivist{
-		Store: n.store, Archive: n.archive, Pause: ms("archive.sweep.interval.ms"), Logger: n.log,
+		NodeID: n.id, Store: n.store, Archive: n.archive, Pause: ms("archive.sweep.interval.ms"), Logger: n.log,
 		Window: func(t *meta.Topic) int64 { return n.inForce(t).RestoreWindowMs },
 	}
 	spawn("topic records", archivist.Run)

@@ -52,6 +52,6 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(devCommand(), serverCommand(), topicCommand(), produceCommand(), consumeCommand(), archiveCommand(), restoreCommand(), segmentCommand())
+	root.AddCommand(devCommand(), serverCommand(), topicCommand(), clusterCommand(), produceCommand(), consumeCommand(), archiveCommand(), restoreCommand(), segmentCommand())
 	return root
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/broker/control"
+	"github.com/varvelog/varve/broker/peer"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/internal/vfs"
@@ -36,11 +38,15 @@ type node struct {
 	data     *dataDir
 	etcd     *metadata
 	store    *meta.Store
+	member   *control.Membership
+	detector *control.Detector
 	bucket   objstore.Bucket // nil: no archive
 	archive  *tier.Archive   // nil: no archive
 	foreign  *foreign
 	replicas *replica.Manager
 	server   *broker.Server
+
+	peers *peer.Pool
 }
 
 // runNode runs a broker until ctx ends, then drains it. Parts stop in the order opposite to their start: clients first, then the logs,
@@ -119,10 +125,10 @@ func (n *node) run(ctx context.Context) (err error) {
 		return fmt.Errorf("open metadata: %w", err)
 	}
 	spawn("metadata", n.store.Run)
-	if err := n.register(ctx, advertised, spawn); err != nil {
+	if err := n.openArchive(ctx, spawn); err != nil {
 		return err
 	}
-	if err := n.openArchive(ctx, spawn); err != nil {
+	if err := n.join(ctx, advertised, spawn); err != nil {
 		return err
 	}
 	if err := n.startReplicas(ctx); err != nil {
@@ -167,39 +173,6 @@ func (n *node) listen() ([]net.Listener, []meta.Listener, error) {
 	return out, told, nil
 }
 
-// register leases this broker's registration. When the lease is lost the broker goes on serving and registers again.
-func (n *node) register(ctx context.Context, advertised []meta.Listener, spawn func(string, func(context.Context) error)) error {
-	b := meta.Broker{
-		ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id,
-	}
-	ttl := n.c.Int("broker.session.timeout.ms")
-	_, keep, err := n.store.Register(ctx, b, ttl)
-	if err != nil {
-		return fmt.Errorf("register broker %d: %w", n.id, err)
-	}
-	if _, err := n.store.TakeControl(ctx, n.id); err != nil {
-		n.log.Warn("take control", "err", err)
-	}
-	spawn("registration", func(ctx context.Context) error {
-		for ctx.Err() == nil {
-			err := keep(ctx)
-			if ctx.Err() != nil {
-				return nil
-			}
-			n.log.Warn("registration lost; registering again", "err", err)
-			for ctx.Err() == nil {
-				if _, keep, err = n.store.Register(ctx, b, ttl); err == nil {
-					break
-				}
-				n.log.Warn("register", "err", err)
-				sleep(ctx, time.Second)
-			}
-		}
-		return nil
-	})
-	return nil
-}
-
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -211,11 +184,8 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // startReplicas elects, opens the logs and follows the metadata.
 func (n *node) startReplicas(ctx context.Context) (err error) {
-	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, replica.Options{
-		NodeID: n.id, Dir: n.c.Dir(), TopicConfig: n.topicConfig, LocalMaxBytes: max(n.c.Int("archive.local.max.bytes"), 0),
-		RetentionCheck: time.Duration(n.c.Int("log.retention.check.interval.ms")) * time.Millisecond,
-		OpenFiles:      int(n.c.Int("log.open.files.max")), Logger: n.log, Registerer: n.reg,
-	})
+	n.peers = peer.New(peer.Options{Address: n.peerAddress, OnDown: n.peerDown})
+	n.replicas, err = replica.NewManager(vfs.OS{}, n.store, n.archive, n.replicaOptions())
 	if err != nil {
 		return err
 	}
@@ -236,24 +206,43 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 	n.log.Info("serving", "listener", listeners[0].Addr().String(), "admin", n.admin.addr(), "cluster", n.store.Image().Cluster, "node", n.id,
 		"archive", redact(n.c.String("archive.url")), "version", version)
 
-	err = n.server.Serve(ctx, listeners...)
+	err = n.serveUntilDrained(ctx, listeners)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(err, cause)
 	}
-	n.admin.setReady(false)
-	n.log.Info("draining")
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(n.c.Int("shutdown.timeout.ms"))*time.Millisecond)
 	defer cancel()
 	if cut := n.server.Shutdown(drain); cut != nil {
 		n.log.Warn("connections were cut", "err", cut)
 	}
 	stopFollowing()
-	err = errors.Join(err, followers.Wait())
+	err = errors.Join(err, followers.Wait(), n.peers.Close())
 	if closed := n.replicas.Close(drain); closed != nil {
 		n.log.Warn("drain", "err", closed)
 	}
 	n.log.Info("stopped")
 	return err
+}
+
+// serveUntilDrained serves until ctx ends and then until others lead what they can lead.
+func (n *node) serveUntilDrained(ctx context.Context, listeners []net.Listener) error {
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	failed := make(chan error, 1)
+	go func() { failed <- n.server.Serve(serving, listeners...) }()
+	select {
+	case err := <-failed:
+		n.admin.setReady(false)
+		return err
+	case <-ctx.Done():
+	}
+	n.admin.setReady(false)
+	n.log.Info("draining")
+	if n.c.Bool("controlled.shutdown.enable") {
+		n.handOver(serving)
+	}
+	stopServing()
+	return <-failed
 }
 
 // awaitResumed waits for partitions whose records are in an archive alone, at most so long: who sees the broker ready can read them.

@@ -65,6 +65,7 @@ func (n *node) brokerOptions(advertised []meta.Listener) broker.Options {
 	c := n.c
 	o := broker.Options{
 		NodeID: n.id, Rack: c.String("broker.rack"), Advertised: advertised, Rules: n.rules, Config: c, Restore: n.restore,
+		RackAware:        c.String("replica.selector.class") == config.RackAwareSelector,
 		AutoCreateTopics: c.Bool("auto.create.topics.enable"), DefaultPartitions: int32(c.Int("num.partitions")), DefaultReplication: int16(c.Int("default.replication.factor")),
 		MaxRequestBytes: int32(c.Int("socket.request.max.bytes")), MaxQueuedBytes: max(c.Int("queued.max.request.bytes"), 0), MaxConnections: int(c.Int("max.connections")),
 		MaxIdle: time.Duration(c.Int("connections.max.idle.ms")) * time.Millisecond, MaxFetchBytes: int32(c.Int("fetch.max.bytes")),

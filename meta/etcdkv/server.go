@@ -80,6 +80,10 @@ func Start(ctx context.Context, o ServerOptions) (*Server, error) {
 		lock.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
 	}
+	if err := o.rejoin(ctx, cfg); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
+	}
 	s := &Server{lock: lock, err: make(chan error, 1), streams: newStreams()}
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainStreamInterceptor(s.streams.intercept))
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(o.Logger, s.fatal, &s.closing))

@@ -143,8 +143,9 @@ func overwrite(path string, at int64, b []byte) error {
 	return err
 }
 
-func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
-	t.Parallel()
+// cluster starts three members at once.
+func cluster(t *testing.T, ctx context.Context) (members []Member, dirs []string, servers []*Server) {
+	t.Helper()
 	var spec []string
 	for id := range 3 {
 		spec = append(spec, strconv.Itoa(id+1)+"@127.0.0.1:"+strconv.Itoa(freePort(t))+":"+strconv.Itoa(freePort(t)))
@@ -153,11 +154,9 @@ func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := make([]*Server, 3)
+	servers = make([]*Server, 3)
 	errs := make(chan error, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	dirs = []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	for i := range servers {
 		go func() {
 			var err error
@@ -171,8 +170,53 @@ func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
 		}
 	}
 	for _, s := range servers {
-		defer s.Close()
+		t.Cleanup(func() { s.Close() })
 	}
+	return members, dirs, servers
+}
+
+func TestMemberThatLostItsDiskJoinsAnew(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	members, dirs, servers := cluster(t, ctx)
+	if ok, _, err := servers[0].KV().Txn(ctx, nil, []meta.Op{{Key: "/a", Value: []byte("1")}}); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := servers[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dirs[1]); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Start(ctx, ServerOptions{Dir: dirs[1], Members: members, ID: members[1].ID, Logger: quiet(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if p, _, err := again.KV().Get(ctx, "/a"); err != nil || string(p.Value) != "1" {
+		t.Fatalf("%q, %v", p.Value, err)
+	}
+	// It counts again: with it, one of the others may go.
+	if err := servers[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		ok, _, err := again.KV().Txn(ctx, nil, []meta.Op{{Key: "/b", Value: []byte("2")}})
+		if err == nil && ok {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("no write with the new member and one other: %v", err)
+		}
+	}
+}
+
+func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	members, _, servers := cluster(t, ctx)
 	if ok, _, err := servers[0].KV().Txn(ctx, nil, []meta.Op{{Key: "/a", Value: []byte("1")}}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}

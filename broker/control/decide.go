@@ -1,0 +1,243 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+)
+
+// Reason says why a partition changes; a label of metrics and a word in logs.
+type Reason string
+
+const (
+	LeaderLost    Reason = "leader-lost"    // the leader is gone
+	Returned      Reason = "returned"       // the leader registered anew: it never resumes an epoch (PROTOCOLS 7.3)
+	Found         Reason = "found"          // there was no leader, and somebody who may lead has come
+	Offline       Reason = "offline"        // nobody may lead
+	Unclean       Reason = "unclean"        // led by a replica that was not in sync: records may be lost
+	Drained       Reason = "drained"        // the leader or a follower is about to stop
+	MemberLost    Reason = "member-lost"    // a follower in the ISR is gone
+	MemberUnclean Reason = "member-unclean" // a member of the ISR came back without its clean-shutdown mark
+	Reassigned    Reason = "reassigned"     // a reassignment is complete
+	Preferred     Reason = "preferred"      // the first replica takes its leadership back
+)
+
+// Change is what the controller does to one partition.
+type Change struct {
+	Topic  string
+	Edit   meta.Edit
+	Reason Reason
+}
+
+// Scope is what has to be looked at: the topics in which something has changed, or all.
+type Scope struct {
+	All    bool
+	Topics map[manifest.TopicID]bool
+}
+
+func (s *Scope) empty() bool { return !s.All && len(s.Topics) == 0 }
+
+// Rules are what the decision needs and the image does not say. Pure functions.
+type Rules struct {
+	// Unclean says that the topic prefers a leader that may lack records to none (unclean.leader.election.enable).
+	Unclean func(*meta.Topic) bool
+}
+
+// Decision is what follows from an image.
+type Decision struct {
+	Changes []Change
+	// Admit are registrations that have been dealt with once Changes are written.
+	Admit []*meta.Broker
+}
+
+// Decide says what the image demands: each partition of the scope has a living leader from its ISR, in an epoch that began after its
+// registration; who is gone, or may have lost its log's end, is in no ISR of which it is not the last member; complete reassignments
+// end. It looks at nothing but the image, so that deciding again, or by another controller, comes to the same, and a change that is
+// refused because the partition has moved on is decided anew.
+//
+// A registration that the controller has not dealt with widens the scope to all.
+func Decide(img *meta.Image, scope Scope, r Rules) Decision {
+	d := decider{img: img, rules: r, unclean: map[int32]bool{}}
+	for _, b := range img.Brokers {
+		if !img.Admitted(b.ID, b.Epoch) {
+			scope.All = true
+			d.fresh = append(d.fresh, b)
+			d.unclean[b.ID] = !cleanly(img, b)
+		}
+	}
+	slices.SortFunc(d.fresh, func(a, b *meta.Broker) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	var out Decision
+	for _, t := range scope.topics(img) {
+		for _, p := range t.Partitions {
+			if e, why, ok := d.partition(t, p); ok {
+				out.Changes = append(out.Changes, Change{Topic: t.Name, Edit: e, Reason: why})
+			}
+		}
+	}
+	out.Admit = d.fresh
+	return out
+}
+
+// topics of the scope, in the order of their names.
+func (s Scope) topics(img *meta.Image) []*meta.Topic {
+	var out []*meta.Topic
+	if s.All {
+		for _, t := range img.Topics {
+			out = append(out, t)
+		}
+	} else {
+		for id := range s.Topics {
+			if t := img.TopicsByID[id]; t != nil {
+				out = append(out, t)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *meta.Topic) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// cleanly says that a broker that registers has lost nothing: its directory's mark is that of the very process that the cluster dealt
+// with last. An older mark is that of an older disk. Whom the cluster has never seen has never held a committed record of it.
+func cleanly(img *meta.Image, b *meta.Broker) bool {
+	k := img.Known[b.ID]
+	return k == nil || b.Previous != 0 && b.Previous == k.Epoch
+}
+
+// decider is one decision under way.
+type decider struct {
+	img     *meta.Image
+	rules   Rules
+	fresh   []*meta.Broker // registrations that have not been dealt with, oldest first
+	unclean map[int32]bool // of the fresh ones, those that may have lost the ends of their logs
+}
+
+// alive: registered. Registrations that are dealt with in this very decision count.
+func (d *decider) alive(id int32) bool { return d.img.Brokers[id] != nil }
+
+func (d *decider) draining(id int32) bool { b := d.img.Brokers[id]; return b != nil && b.Draining }
+
+func (d *decider) isFresh(id int32) bool {
+	return slices.ContainsFunc(d.fresh, func(b *meta.Broker) bool { return b.ID == id })
+}
+
+// partition decides on one partition; ok false means that it stays as it is.
+func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why Reason, ok bool) {
+	e = meta.Edit{Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Leader: p.Leader}
+	why = d.shrink(&e)
+	if done, ok := complete(&e); ok {
+		e, why = done, Reassigned
+	}
+	if w := d.lead(t, &e); w != "" {
+		why = w
+	}
+	changed := e.Elect || !slices.Equal(e.ISR, p.ISR) || !slices.Equal(e.Replicas, p.Replicas) ||
+		len(e.Adding) != len(p.Adding) || len(e.Removing) != len(p.Removing)
+	return e, why, changed
+}
+
+// shrink takes out of the ISR who must not be in it, but never the last one.
+//
+//  1. Who came back unclean. If all of the ISR did, the leader stays, or else who registered last: it was the last member when it came.
+//  2. Who is gone. If all are, all stay: each of them has everything, and whoever comes back first, cleanly, may lead.
+//  3. Who is about to stop, unless nobody else is there.
+func (d *decider) shrink(e *meta.Edit) (why Reason) {
+	isr := without(e.ISR, func(id int32) bool { return d.unclean[id] })
+	if len(isr) == 0 && len(e.ISR) > 0 {
+		isr = []int32{d.lastOf(e)}
+	}
+	if len(isr) < len(e.ISR) {
+		e.ISR, why = isr, MemberUnclean
+	}
+	if isr = without(e.ISR, func(id int32) bool { return !d.alive(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+		e.ISR, why = isr, MemberLost
+	}
+	if isr = without(e.ISR, func(id int32) bool { return !d.alive(id) || d.draining(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+		e.ISR, why = isr, Drained
+	}
+	return why
+}
+
+// lastOf picks who stays of an ISR whose members all came back unclean at once.
+func (d *decider) lastOf(e *meta.Edit) int32 {
+	if slices.Contains(e.ISR, e.Leader) {
+		return e.Leader
+	}
+	last := e.ISR[0]
+	for _, b := range d.fresh {
+		if slices.Contains(e.ISR, b.ID) {
+			last = b.ID
+		}
+	}
+	return last
+}
+
+// lead elects where the leader cannot stay; why is empty if it can.
+func (d *decider) lead(t *meta.Topic, e *meta.Edit) (why Reason) {
+	was := e.Leader
+	stays := was >= 0 && d.alive(was) && slices.Contains(e.ISR, was) && slices.Contains(e.Replicas, was)
+	if stays && !d.isFresh(was) {
+		return ""
+	}
+	e.Leader = d.candidate(e)
+	switch {
+	case e.Leader < 0 && d.rules.Unclean(t) && d.anyone(e) >= 0:
+		e.Leader = d.anyone(e)
+		e.ISR = []int32{e.Leader}
+		why = Unclean
+	case e.Leader < 0 && was < 0:
+		return ""
+	case e.Leader < 0:
+		why = Offline
+	case was < 0:
+		why = Found
+	case was == e.Leader:
+		why = Returned
+	case d.draining(was):
+		why = Drained
+	case !slices.Contains(e.Replicas, was):
+		why = Reassigned
+	default:
+		why = LeaderLost
+	}
+	e.Elect = true
+	if b := d.img.Brokers[e.Leader]; b != nil {
+		e.Registration = b.Epoch
+	}
+	return why
+}
+
+// candidate is the first living replica, in the order of the assignment, that is in sync; one that is about to stop only if there is no
+// other; -1 if there is none.
+func (d *decider) candidate(e *meta.Edit) int32 {
+	second := int32(-1)
+	for _, id := range e.Replicas {
+		switch {
+		case !d.alive(id) || !slices.Contains(e.ISR, id):
+		case !d.draining(id):
+			return id
+		case second < 0:
+			second = id
+		}
+	}
+	return second
+}
+
+// anyone is the first living replica, in sync or not; -1 if there is none.
+func (d *decider) anyone(e *meta.Edit) int32 {
+	for _, id := range e.Replicas {
+		if d.alive(id) && !d.draining(id) {
+			return id
+		}
+	}
+	return -1
+}
+
+// without returns the ids for which drop is false; ids itself if that is all.
+func without(ids []int32, drop func(int32) bool) []int32 {
+	if !slices.ContainsFunc(ids, drop) {
+		return ids
+	}
+	return slices.DeleteFunc(slices.Clone(ids), drop)
+}

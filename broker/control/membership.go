@@ -1,0 +1,91 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// Membership keeps a broker registered: it leases the registration, waits until the controller has dealt with it, registers again when
+// the lease is lost, and hands leaderships over before the broker stops.
+type Membership struct {
+	Store *meta.Store
+	// Broker is what is registered; Broker.Previous is what the clean-shutdown mark says.
+	Broker meta.Broker
+	TTL    time.Duration // broker.session.timeout.ms
+	Logger *slog.Logger
+
+	keep func(context.Context) error // owned by Join, then by Run
+}
+
+const (
+	registerRetry = time.Second
+	admitPoll     = 2 * time.Millisecond
+)
+
+// Join registers.
+func (m *Membership) Join(ctx context.Context) (err error) {
+	_, m.keep, err = m.Store.Register(ctx, m.Broker, m.TTL.Milliseconds())
+	return err
+}
+
+// Run keeps the registration until ctx ends, and then ends it. One that was lost is replaced: the process has lost nothing, so that it
+// names its former registration as the clean predecessor.
+func (m *Membership) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := m.keep(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		m.Logger.Warn("registration lost; registering again", "broker", m.Broker.ID, "err", err)
+		m.Broker.Previous = m.Store.Registration().Epoch
+		for ctx.Err() == nil {
+			if err = m.Join(ctx); err == nil {
+				m.Logger.Info("registered again", "broker", m.Broker.ID, "epoch", m.Store.Registration().Epoch)
+				break
+			}
+			m.Logger.Warn("register", "broker", m.Broker.ID, "err", err)
+			pause(ctx, registerRetry)
+		}
+	}
+	return nil
+}
+
+// AwaitAdmission waits until the controller has dealt with the registration: only then the image tells what this broker leads.
+func (m *Membership) AwaitAdmission(ctx context.Context) error {
+	for !m.Store.Image().Admitted(m.Broker.ID, m.Store.Registration().Epoch) {
+		if !pause(ctx, admitPoll) {
+			return fmt.Errorf("wait for the controller to admit broker %d: %w", m.Broker.ID, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Drain hands over what others can lead, and leaves the ISRs, before the broker stops. It returns when the image shows it, when there
+// is nobody to hand over to, or with ctx's error. Afterwards the broker does not stand for control any more.
+func (m *Membership) Drain(ctx context.Context) error {
+	if err := m.Store.Drain(ctx); err != nil {
+		return err
+	}
+	for Held(m.Store.Image(), m.Broker.ID) > 0 {
+		if !pause(ctx, admitPoll) {
+			return fmt.Errorf("drain broker %d: %d partitions are left: %w", m.Broker.ID, Held(m.Store.Image(), m.Broker.ID), ctx.Err())
+		}
+	}
+	return m.Store.Resign(ctx)
+}
+
+// pause waits d; false says that ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

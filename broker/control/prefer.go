@@ -1,0 +1,107 @@
+package control
+
+import (
+	"slices"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// Prefer makes the first replica of a partition its leader: ok is false if it is already, or may not lead now.
+func Prefer(img *meta.Image, p *meta.Partition) (e meta.Edit, ok bool) {
+	if len(p.Replicas) == 0 {
+		return e, false
+	}
+	want := p.Replicas[0]
+	if p.Leader == want || p.Leader < 0 || !img.Eligible(want) || !slices.Contains(p.ISR, want) || slices.Contains(p.Removing, want) {
+		return e, false
+	}
+	return meta.Edit{
+		Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing,
+		Leader: want, Elect: true, Registration: img.Brokers[want].Epoch,
+	}, true
+}
+
+// ElectUnclean makes the first living replica the leader of a partition that has none; in sync or not. ok is false if there is a leader,
+// or no replica lives.
+func ElectUnclean(img *meta.Image, t *meta.Topic, p *meta.Partition) (e meta.Edit, ok bool) {
+	if p.Leader >= 0 && img.Alive(p.Leader) {
+		return e, false
+	}
+	d := decider{img: img, rules: Rules{Unclean: func(*meta.Topic) bool { return true }}}
+	e = meta.Edit{Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Leader: p.Leader}
+	d.lead(t, &e)
+	return e, e.Leader >= 0 && e.Elect
+}
+
+// Rebalance takes leaderships back to the preferred leaders of brokers that lead less than they should: where more than percent of the
+// partitions of which a broker is the first replica are led by others (leader.imbalance.per.broker.percentage).
+func Rebalance(img *meta.Image, percent int64) []Change {
+	total, away := map[int32]int64{}, map[int32]int64{}
+	for _, t := range img.Topics {
+		for _, p := range t.Partitions {
+			total[p.Replicas[0]]++
+			if p.Leader != p.Replicas[0] {
+				away[p.Replicas[0]]++
+			}
+		}
+	}
+	var out []Change
+	for _, t := range (Scope{All: true}).topics(img) {
+		for _, p := range t.Partitions {
+			id := p.Replicas[0]
+			if away[id]*100 <= total[id]*percent {
+				continue
+			}
+			if e, ok := Prefer(img, p); ok {
+				out = append(out, Change{Topic: t.Name, Edit: e, Reason: Preferred})
+			}
+		}
+	}
+	return out
+}
+
+// Held counts the partitions that a draining broker still has to be rid of: those that it leads, or is in sync with, and that another
+// broker in their ISR can lead.
+func Held(img *meta.Image, id int32) int {
+	n := 0
+	for _, t := range img.Topics {
+		for _, p := range t.Partitions {
+			if p.Leader != id && !slices.Contains(p.ISR, id) {
+				continue
+			}
+			if slices.ContainsFunc(p.ISR, func(o int32) bool { return o != id && img.Eligible(o) }) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// OfflinePartitions counts the partitions without a living leader.
+func OfflinePartitions(img *meta.Image) int {
+	n := 0
+	for _, t := range img.Topics {
+		for _, p := range t.Partitions {
+			if p.Leader < 0 || !img.Alive(p.Leader) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// UnderReplicated counts the partitions of which a replica is not in sync; those that a reassignment adds do not count.
+func UnderReplicated(img *meta.Image) int {
+	n := 0
+	for _, t := range img.Topics {
+		for _, p := range t.Partitions {
+			for _, r := range p.Replicas {
+				if !slices.Contains(p.ISR, r) && !slices.Contains(p.Adding, r) {
+					n++
+					break
+				}
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,95 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// Errors of Reassign and Cancel.
+var (
+	ErrNoReassignment = errors.New("no reassignment is in progress")
+	ErrBadReplicas    = errors.New("invalid replicas")
+)
+
+// Reassign begins to move a partition onto the target replicas, the first of which is the preferred leader: what is new is added first,
+// what goes is removed once the new ones are in sync. A reassignment that is under way is redirected: replicas that it was adding and
+// that the new target lacks leave at once.
+func Reassign(img *meta.Image, p *meta.Partition, target []int32) (meta.Edit, error) {
+	if err := checkTarget(img, p, target); err != nil {
+		return meta.Edit{}, err
+	}
+	had := without(p.Replicas, func(id int32) bool { return slices.Contains(p.Adding, id) })
+	e := meta.Edit{
+		Base: p, Leader: p.Leader,
+		Adding:   without(target, func(id int32) bool { return slices.Contains(had, id) }),
+		Removing: without(had, func(id int32) bool { return slices.Contains(target, id) }),
+	}
+	e.Replicas = append(slices.Clone(target), e.Removing...)
+	e.ISR = without(p.ISR, func(id int32) bool { return !slices.Contains(e.Replicas, id) })
+	return e, keepLed(img, p, &e)
+}
+
+// checkTarget refuses what no partition can be moved onto.
+func checkTarget(img *meta.Image, p *meta.Partition, target []int32) error {
+	if len(target) == 0 {
+		return fmt.Errorf("%w: none", ErrBadReplicas)
+	}
+	for i, id := range target {
+		if id < 0 || slices.Contains(target[:i], id) {
+			return fmt.Errorf("%w: %v", ErrBadReplicas, target)
+		}
+		if img.Brokers[id] == nil && !slices.Contains(p.Replicas, id) {
+			return fmt.Errorf("%w: broker %d of %v is not alive", ErrBadReplicas, id, target)
+		}
+	}
+	return nil
+}
+
+// Cancel ends a reassignment where it began: the added replicas leave, the others stay.
+func Cancel(img *meta.Image, p *meta.Partition) (meta.Edit, error) {
+	if len(p.Adding) == 0 && len(p.Removing) == 0 {
+		return meta.Edit{}, ErrNoReassignment
+	}
+	added := func(id int32) bool { return slices.Contains(p.Adding, id) }
+	e := meta.Edit{Base: p, Replicas: without(p.Replicas, added), ISR: without(p.ISR, added), Leader: p.Leader}
+	return e, keepLed(img, p, &e)
+}
+
+// keepLed elects another leader where the edit takes the present one out. What it would leave without anyone in sync is refused.
+func keepLed(img *meta.Image, p *meta.Partition, e *meta.Edit) error {
+	if len(e.ISR) == 0 && len(p.ISR) > 0 {
+		return fmt.Errorf("%w: none of %v is in sync (%v are)", ErrBadReplicas, e.Replicas, p.ISR)
+	}
+	if p.Leader >= 0 && !slices.Contains(e.ISR, p.Leader) {
+		d := decider{img: img}
+		if e.Leader = d.candidate(e); e.Leader >= 0 {
+			e.Registration = img.Brokers[e.Leader].Epoch
+		}
+		e.Elect = true
+	}
+	return nil
+}
+
+// complete ends the reassignment of e if all of its added replicas are in sync, so that those that leave are not needed any more.
+// Who leads is not decided here.
+func complete(e *meta.Edit) (meta.Edit, bool) {
+	if len(e.Adding) == 0 && len(e.Removing) == 0 {
+		return *e, false
+	}
+	for _, id := range e.Adding {
+		if !slices.Contains(e.ISR, id) {
+			return *e, false
+		}
+	}
+	leaves := func(id int32) bool { return slices.Contains(e.Removing, id) }
+	done := *e
+	done.Replicas, done.ISR = without(e.Replicas, leaves), without(e.ISR, leaves)
+	done.Adding, done.Removing = nil, nil
+	if len(done.ISR) == 0 || len(done.Replicas) == 0 {
+		return *e, false
+	}
+	return done, true
+}

@@ -1,0 +1,63 @@
+package broker
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// metadataTopic is the name under which Kafka's tools ask for the metadata quorum.
+const metadataTopic = "__cluster_metadata"
+
+// DescribeQuorum v0-v2 (KIP-595, 836: times, 853: nodes and directories). There is no such log here: the quorum is etcd's. The answer
+// says what the tools' users want to know of it: the controller leads, in its term; its candidates, all registered brokers, are the
+// voters; the log's end is the metadata revision that this broker has, and so has each that is registered, within a watch's latency.
+func handleDescribeQuorum(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, error) {
+	req := r.(*kmsg.DescribeQuorumRequest)
+	resp := req.ResponseKind().(*kmsg.DescribeQuorumResponse)
+	img := s.Store.Image()
+	for i := range req.Topics {
+		t := kmsg.NewDescribeQuorumResponseTopic()
+		t.Topic = req.Topics[i].Topic
+		for j := range req.Topics[i].Partitions {
+			t.Partitions = append(t.Partitions, describeQuorum(img, t.Topic, req.Topics[i].Partitions[j].Partition))
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	for _, id := range slices.Sorted(maps.Keys(img.Brokers)) {
+		n := kmsg.NewDescribeQuorumResponseNode()
+		n.NodeID = id
+		for _, l := range img.Brokers[id].Listeners {
+			nl := kmsg.NewDescribeQuorumResponseNodeListener()
+			nl.Name, nl.Host, nl.Port = l.Name, l.Host, uint16(l.Port)
+			n.Listeners = append(n.Listeners, nl)
+		}
+		resp.Nodes = append(resp.Nodes, n)
+	}
+	return resp, nil
+}
+
+func describeQuorum(img *meta.Image, topic string, partition int32) kmsg.DescribeQuorumResponseTopicPartition {
+	p := kmsg.NewDescribeQuorumResponseTopicPartition()
+	p.Partition = partition
+	if topic != metadataTopic || partition != 0 {
+		err := refuse(kerr.UnknownTopicOrPartition, "only %s-0 has a quorum", metadataTopic)
+		p.ErrorCode, p.ErrorMessage = code(err), message(err)
+		return p
+	}
+	now := time.Now().UnixMilli()
+	p.LeaderID, p.HighWatermark = img.Controller, img.Rev
+	p.LeaderEpoch = int32(min(img.Term, math.MaxInt32))
+	for _, id := range slices.Sorted(maps.Keys(img.Brokers)) {
+		v := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
+		v.ReplicaID, v.LogEndOffset, v.LastFetchTimestamp, v.LastCaughtUpTimestamp = id, img.Rev, now, now
+		p.CurrentVoters = append(p.CurrentVoters, v)
+	}
+	return p
+}

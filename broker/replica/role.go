@@ -1,0 +1,79 @@
+package replica
+
+import "github.com/varvelog/varve/meta"
+
+// assignment is who leads a partition in which epoch. leader -1: nobody.
+type assignment struct {
+	leader int32
+	epoch  int32
+}
+
+// assume makes p what the metadata says: leader, with this ISR, or follower. Its log is open.
+func (m *Manager) assume(p *Partition, mp *meta.Partition) {
+	now := assignment{mp.Leader, mp.LeaderEpoch}
+	if now.leader == m.o.NodeID && now.epoch <= p.former {
+		now.leader = -1 // what a former process of this broker was elected for
+	}
+	switch {
+	case now.leader == m.o.NodeID && now == p.applied:
+		p.do(Event{Kind: Known, Epoch: mp.LeaderEpoch, Version: mp.PartitionEpoch, Replicas: mp.Replicas, ISR: mp.ISR})
+	case now == p.applied:
+	case now.epoch < p.applied.epoch:
+		// A watch that was read anew never goes back; be it as it may, an old epoch changes nothing.
+	case now.leader == m.o.NodeID:
+		m.becomeLeader(p, mp)
+		p.applied = now
+	default:
+		m.becomeFollower(p, now)
+		p.applied = now
+	}
+}
+
+// becomeLeader: an election of this process. Where the archive has more than the log nothing is served before the log begins where
+// the archive ends (PROTOCOLS 1.6); the one that leads the archive sees to it.
+func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
+	m.fetchers.drop(p)
+	p.appendMu.Lock()
+	if p.tiered.Load() && mp.Pointer.Through > p.log.LEO() && p.ready.Load() {
+		p.restarting.Store(true)
+	}
+	eff := p.step(Event{
+		Kind: Elected, Epoch: mp.LeaderEpoch, LEO: p.log.LEO(), NowMs: m.nowMs(),
+		Version: mp.PartitionEpoch, Replicas: mp.Replicas, ISR: mp.ISR,
+	})
+	p.following.Store(false)
+	p.gone.Store(nil)
+	p.appendMu.Unlock()
+	p.follows(eff)
+	if !p.ready.Load() {
+		return // it is being opened
+	}
+	if a := p.archive.Swap(nil); a != nil {
+		a.Resign()
+	}
+	if p.tiered.Load() {
+		m.leader.addFirst(p)
+	}
+	m.announce()
+	m.o.Logger.Info("leader", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch, "offset", p.log.LEO())
+}
+
+// becomeFollower: what was led here is led here no more; the log goes on as the leader's copy.
+func (m *Manager) becomeFollower(p *Partition, now assignment) {
+	if p.Leading() {
+		m.o.Logger.Info("not leader any more", "topic", p.name, "partition", p.id.Partition, "epoch", now.epoch, "leader", now.leader)
+		p.stop(ErrNotLeader)
+	}
+	p.appendMu.Lock() // an append that was under way ends first
+	p.assigned = -1
+	p.step(Event{Kind: Followed, Epoch: now.epoch})
+	p.following.Store(true)
+	p.appendMu.Unlock()
+	p.wakeAll() // who waited for it may read on from the follower, or must go elsewhere
+	if now.leader >= 0 {
+		m.fetchers.assign(p, now)
+	} else {
+		m.fetchers.drop(p)
+	}
+	m.announce()
+}

@@ -1,0 +1,48 @@
+package replica
+
+import "github.com/varvelog/varve/localseg"
+
+// Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below. ErrNotReplica,
+// ErrStaleBroker, localseg.ErrOffsetOutOfRange.
+func (p *Partition) Fetched(replica int32, brokerEpoch, offset int64) error {
+	if err := p.stopped(); err != nil {
+		return err
+	}
+	if offset < p.log.LogStart() || offset > p.log.LEO() {
+		return localseg.ErrOffsetOutOfRange
+	}
+	b := p.m.store.Image().Brokers[replica]
+	e := Event{
+		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, NowMs: p.m.nowMs(),
+		Eligible: b != nil && !b.Fenced && !b.Draining && b.Epoch == brokerEpoch,
+	}
+	p.mu.Lock()
+	assigned := p.core.follower(replica) != nil
+	p.mu.Unlock()
+	if !assigned {
+		return ErrNotReplica
+	}
+	if p.do(e).Stale {
+		return ErrStaleBroker
+	}
+	return nil
+}
+
+// ReplicaState is what a leader knows of an in-sync follower.
+type ReplicaState struct {
+	ID  int32
+	LEO int64
+}
+
+// InSync lists the followers that are in sync. The slice is the caller's.
+func (p *Partition) InSync() []ReplicaState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []ReplicaState
+	for _, f := range p.core.followers {
+		if f.inSync {
+			out = append(out, ReplicaState{f.id, f.leo})
+		}
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/varvelog/varve/broker/control"
+	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/meta"
+)
+
+// join registers this broker, stands for control, watches the other brokers, and waits until the controller, which may be this very
+// process, has dealt with the registration: what the image then says that this broker leads is elected for this process.
+func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(string, func(context.Context) error)) error {
+	previous, err := replica.CleanEpoch(vfs.OS{}, n.c.Dir())
+	if err != nil {
+		n.log.Warn("clean-shutdown marker", "err", err)
+	}
+	session := time.Duration(n.c.Int("broker.session.timeout.ms")) * time.Millisecond
+	n.member = &control.Membership{
+		Store: n.store, TTL: session, Logger: n.log,
+		Broker: meta.Broker{
+			ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id, Previous: previous,
+		},
+	}
+	controller := control.New(n.store, n.controlOptions())
+	n.detector = control.NewDetector(n.store, control.DetectorOptions{
+		NodeID: n.id, Dial: n.dialBroker, Session: session, Logger: n.log, Registerer: n.reg,
+	})
+	if err := n.member.Join(ctx); err != nil {
+		return fmt.Errorf("register broker %d: %w", n.id, err)
+	}
+	spawn("registration", n.member.Run)
+	spawn("controller", controller.Run)
+	spawn("failure detector", n.detector.Run)
+	return n.member.AwaitAdmission(ctx)
+}
+
+func (n *node) controlOptions() control.Options {
+	o := control.Options{
+		NodeID: n.id, Imbalance: n.c.Int("leader.imbalance.per.broker.percentage"), Logger: n.log, Registerer: n.reg,
+		Unclean: func(t *meta.Topic) bool { return n.inForce(t).UncleanLeaderElection },
+	}
+	if n.c.Bool("auto.leader.rebalance.enable") {
+		o.Rebalance = time.Duration(n.c.Int("leader.imbalance.check.interval.seconds")) * time.Second
+	}
+	return o
+}
+
+// dialBroker connects to another broker on the listener that brokers use among themselves.
+func (n *node) dialBroker(ctx context.Context, b *meta.Broker) (net.Conn, error) {
+	if len(b.Listeners) == 0 {
+		return nil, fmt.Errorf("broker %d has no listener", b.ID)
+	}
+	name := n.c.String("inter.broker.listener.name")
+	i := max(slices.IndexFunc(b.Listeners, func(l meta.Listener) bool { return l.Name == name }), 0)
+	l := b.Listeners[i]
+	return peerDialer.DialContext(ctx, "tcp", net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
+}
+
+// peerDialer finds a machine that is gone within some 4 s, where connections do not break by themselves.
+var peerDialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}}
+
+// handOverMax bounds how long a stop waits for leaderships to be handed over: without a controller nobody takes them.
+const handOverMax = 5 * time.Second
+
+// handOver moves leaderships away while this broker still serves.
+func (n *node) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOverMax)
+	defer cancel()
+	began := time.Now()
+	if err := n.member.Drain(ctx); err != nil {
+		n.log.Warn("hand over leaderships", "err", err)
+		return
+	}
+	n.log.Info("leaderships are handed over", "took", time.Since(began))
+}
