@@ -130,6 +130,7 @@ func newWorld(t testing.TB, set settings) *world {
 		t.Fatal(err)
 	}
 	g.Go(func() { keep(ctx) })
+	w.until("the image has the broker", func() bool { return w.store.Image().Brokers[1] != nil })
 	var archive *tier.Archive
 	if set.bucket != nil {
 		info, inc, err := tier.OpenArchive(ctx, set.bucket, w.store.Image().Cluster)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -244,6 +245,16 @@ func (c *Controller) apply(ctx context.Context, term int64, changes []Change) er
 		return nil
 	}
 	began := time.Now()
+	// Elections first: clients wait for them, and for nothing else.
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		switch {
+		case a.Edit.Elect == b.Edit.Elect:
+			return 0
+		case a.Edit.Elect:
+			return -1
+		}
+		return 1
+	})
 	edits := make([]meta.Edit, len(changes))
 	for i, x := range changes {
 		edits[i] = x.Edit
