@@ -9,13 +9,18 @@ import (
 )
 
 // diverges compares epoch histories below archived-through (PROTOCOLS 1.6). Offsets alone prove nothing: two leaders
-// may have written different records at the same ones.
+// may have written different records at the same ones. They are compared where both have records: what was deleted before it was
+// archived is in no history of the archive, and says nothing about the log that still has it.
 func diverges(id manifest.PartitionID, m *manifest.Manifest, log *localseg.Log) error {
 	if m.N == 0 {
 		return nil
 	}
 	d := &DivergedError{Partition: id, Through: m.Through}
-	if at, ok := firstDifference(m.Epochs, log.Epochs(), log.LocalStart(), m.Through); !ok {
+	from := m.Through
+	if len(m.Epochs) > 0 {
+		from = max(log.LocalStart(), m.LogStart, m.Epochs[0].Start)
+	}
+	if at, ok := firstDifference(m.Epochs, log.Epochs(), from, m.Through); !ok {
 		d.At = at
 		d.Reason = fmt.Sprintf("leader epoch %d in the archive, %d in the log", epochAt(m.Epochs, at), epochAt(log.Epochs(), at))
 		return d
