@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,6 +14,13 @@ import (
 // undeleteOne answers a CreateTopics entry that brings a deleted topic back, with its id, partitions, configs and records.
 func (s *Server) undeleteOne(ctx context.Context, img *meta.Image, name, id string, validateOnly bool, a *kmsg.CreateTopicsResponseTopic) {
 	t, err := deletedTopic(img, name, id)
+	if err == nil {
+		window := s.config().Topic(s.dynamic(img), t.Configs).RestoreWindowMs
+		if over := time.UnixMilli(t.DeletedMs + window); !time.Now().Before(over) {
+			err = refuse(kerr.InvalidRequest, "topic %q was deleted at %s; its restore window ended at %s", name,
+				time.UnixMilli(t.DeletedMs).UTC().Format(time.RFC3339), over.UTC().Format(time.RFC3339))
+		}
+	}
 	if err == nil && img.Topics[name] != nil {
 		err = refuse(kerr.TopicAlreadyExists, "topic %q exists; delete or restore under another name", name)
 	}

@@ -128,9 +128,16 @@ func (p *process) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	if _, err := p.store.TakeControl(ctx, nodeID); err != nil {
-		p.w.event("take control: %v", err)
-	}
+	p.parts.spawn(func(ctx context.Context) { // the only broker is the controller, again after each lost lease
+		for ctx.Err() == nil {
+			if p.store.Image().Controller != nodeID {
+				if _, err := p.store.TakeControl(ctx, nodeID); err != nil && ctx.Err() == nil {
+					p.w.event("take control: %v", err)
+				}
+			}
+			pause(ctx, time.Second)
+		}
+	})
 	p.parts.spawn(func(ctx context.Context) {
 		for ctx.Err() == nil {
 			keep(ctx)
@@ -165,7 +172,7 @@ func (p *process) openArchive(ctx context.Context) error {
 	})
 	p.parts.spawn(func(ctx context.Context) { p.archive.Run(ctx) })
 	archivist := &control.Archivist{
-		Store: p.store, Archive: p.archive, Pause: w.plan.sweep, Logger: w.log,
+		NodeID: nodeID, Store: p.store, Archive: p.archive, Pause: w.plan.sweep, Logger: w.log,
 		Window: func(t *meta.Topic) int64 { return p.inForce(t).RestoreWindowMs },
 	}
 	p.parts.spawn(func(ctx context.Context) { archivist.Run(ctx) })
