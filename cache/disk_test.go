@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -56,6 +57,7 @@ func TestDiskIsTakenOverAtTheNextStart(t *testing.T) {
 		c := onDisk(t, mem, 1<<20)
 		for i := range 5 {
 			get(t, c, o, key(i), 1000)
+			time.Sleep(time.Second) // age goes by the files' times
 		}
 		closed(t, c)
 		c = onDisk(t, mem, 3*(1000+headerLen)) // and what is too much goes, oldest first
