@@ -56,6 +56,7 @@ type (
 		Archived   uint64            `json:"archived,omitempty"`
 		DeletedMs  int64             `json:"deleted,omitempty"`
 		ChangedMs  int64             `json:"changed,omitempty"`
+		Collecting bool              `json:"collecting,omitempty"`
 		Partitions int32             `json:"partitions"`
 	}
 	partitionRecord struct {
@@ -211,7 +212,7 @@ func decodeTopic(kv Pair, name string, id topicID, deleted bool) (topicRecord, t
 func (r topicRecord) topic(id topicID) *Topic {
 	return &Topic{
 		Name: r.Name, ID: id, Internal: r.Internal, Configs: r.Configs, CreatedMs: r.CreatedMs,
-		Version: r.Version, Archived: r.Archived, DeletedMs: r.DeletedMs, ChangedMs: r.ChangedMs,
+		Version: r.Version, Archived: r.Archived, DeletedMs: r.DeletedMs, ChangedMs: r.ChangedMs, Collecting: r.Collecting,
 	}
 }
 

@@ -136,6 +136,7 @@ type Topic struct {
 	Archived   uint64 // newest Version that is in the bucket
 	ChangedMs  int64  // when Version last rose
 	DeletedMs  int64  // 0 while it lives; deleted topics stay, outside Image.Topics, until collected
+	Collecting bool   // its window has passed and its objects are being deleted: it cannot be undeleted any more
 	Partitions []*Partition
 }
 

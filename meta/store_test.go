@@ -457,3 +457,14 @@ func TestPointerCommitSharesEverythingElse(t *testing.T) {
 		t.Fatal("the old image has changed")
 	}
 }
+
+func TestATopicIsEitherUndeletedOrCollected(t *testing.T) {
+	s := open(t, memkv.New())
+	topic := create(t, s, "t", 2)
+	wants(t, s.BeginCollect(t.Context(), topic.ID), meta.ErrUnknownTopic) // it lives
+	fatal(t, s.DeleteTopic(t.Context(), "t"))
+	fatal(t, s.BeginCollect(t.Context(), topic.ID))
+	fatal(t, s.BeginCollect(t.Context(), topic.ID))
+	wants(t, s.UndeleteTopic(t.Context(), topic.ID), meta.ErrUnknownTopic)
+	fatal(t, s.ForgetTopic(t.Context(), topic.ID))
+}

@@ -81,6 +81,9 @@ func (s *Store) undelete(ctx context.Context, id topicID) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
+		if rec.Collecting {
+			return 0, fmt.Errorf("%w: its restore window has passed and its archive is being deleted", ErrUnknownTopic)
+		}
 		name := Guard{Key: s.keys.topic(rec.Name)}
 		if _, taken, err := s.kv.Get(ctx, name.Key); err != nil || taken {
 			if taken {
@@ -106,6 +109,27 @@ func (s *Store) undelete(ctx context.Context, id topicID) (int64, error) {
 		}
 	}
 	return 0, ErrConflict
+}
+
+// BeginCollect notes, before the first object of a deleted topic is released for deletion, that it cannot be undeleted any more: the one
+// or the other happens. Done already is no error; ErrUnknownTopic if no deleted topic has the id.
+func (s *Store) BeginCollect(ctx context.Context, id manifest.TopicID) error {
+	for range editMax {
+		rec, guard, err := s.getDeleted(ctx, id)
+		if err != nil || rec.Collecting {
+			return err
+		}
+		rec.Collecting = true
+		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
+		if err != nil {
+			return fmt.Errorf("begin to collect topic %s: %w", id, err)
+		}
+		if ok {
+			s.settle(ctx, rev)
+			return nil
+		}
+	}
+	return fmt.Errorf("begin to collect topic %s: %w", id, ErrConflict)
 }
 
 // raiseEpochs gives each partition of a topic the next leader epoch.

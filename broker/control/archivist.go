@@ -126,7 +126,11 @@ func (a *Archivist) collect(ctx context.Context) {
 		if t.Version > t.Archived || ctx.Err() != nil {
 			continue // the bucket must know of the deletion first
 		}
-		done, err := a.Archive.CollectDeleted(ctx, id, int32(len(t.Partitions)), t.DeletedMs, a.Window(t))
+		window, err := a.window(ctx, t)
+		done := false
+		if err == nil {
+			done, err = a.Archive.CollectDeleted(ctx, id, int32(len(t.Partitions)), t.DeletedMs, window)
+		}
 		if err == nil && done {
 			err = a.Store.ForgetTopic(ctx, id)
 		}
@@ -136,4 +140,19 @@ func (a *Archivist) collect(ctx context.Context) {
 			a.Logger.Info("deleted topic is collected", "topic", t.Name, "id", id.String())
 		}
 	}
+}
+
+// keepMs is a window that does not end: about a hundred years.
+const keepMs = 100 * 365 * 24 * 3_600_000
+
+// window is the topic's restore window, ms. Until it is noted that the topic cannot be undeleted any more nothing of it may be doomed.
+func (a *Archivist) window(ctx context.Context, t *meta.Topic) (int64, error) {
+	ms := max(a.Window(t), 1)
+	if t.Collecting {
+		return ms, nil
+	}
+	if time.Now().UnixMilli()-t.DeletedMs < ms {
+		return keepMs, nil
+	}
+	return ms, a.Store.BeginCollect(ctx, t.ID)
 }
