@@ -82,7 +82,7 @@ func TestDumpLogReadsOurSegments(t *testing.T) {
 	dump := filepath.Join(env(t, "VARVE_KAFKA"), "bin", "kafka-dump-log")
 	bad := regexp.MustCompile(`(?i)mismatch|isvalid: false|corrupt|exception|failed|trailing`)
 	records := 0
-	for _, f := range files {
+	for i, f := range files {
 		out := sh(t, "", dump, "--files", f, "--deep-iteration", "--print-data-log")
 		if m := bad.FindString(out); m != "" {
 			t.Fatalf("%s: %q in:\n%.2000s", f, m, out)
@@ -90,7 +90,9 @@ func TestDumpLogReadsOurSegments(t *testing.T) {
 		records += strings.Count(out, "| offset:")
 		for _, ext := range []string{".index", ".timeindex"} {
 			index := strings.TrimSuffix(f, ".log") + ext
-			if _, err := os.Stat(index); err != nil {
+			if _, err := os.Stat(index); os.IsNotExist(err) && i == len(files)-1 {
+				continue // the active segment's is in memory until it is flushed
+			} else if err != nil {
 				t.Fatal(err)
 			}
 			if out := sh(t, "", dump, "--files", index); bad.MatchString(out) {
