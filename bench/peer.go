@@ -36,6 +36,9 @@ func varvePeer(o options, set []string) peer {
 		command: func(dir string, port int) *exec.Cmd {
 			args := []string{"dev", "--data-dir", dir, "--listen", addr(port), "--admin", addr(port + 1),
 				"--set", "group.initial.rebalance.delay.ms=0", "--set", "offsets.topic.replication.factor=1"}
+			if set == nil {
+				set = []string{"archive.url="}
+			}
 			for _, s := range set {
 				args = append(args, "--set", s)
 			}
