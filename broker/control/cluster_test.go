@@ -486,6 +486,7 @@ func TestControlWonWithoutAnAnswerIsTaken(t *testing.T) {
 			return memkv.OK
 		})
 		p[0].topic("t", []int32{1, 2})
+		w.until("broker 2 has the topic", func() bool { return p[1].store.Image().Topics["t"] != nil })
 		p[0].kill()
 		w.until("broker 2 controls", func() bool { return p[1].partition("t", 0).Leader == 2 })
 		w.end(p...)
