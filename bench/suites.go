@@ -71,7 +71,11 @@ var produceCases = func() (cases []struct {
 
 // loadSuite: produce throughput and broker CPU, 1 KiB records, acks=all.
 func loadSuite(o options, r *report) error {
-	if !anyMatch(o, "produce/16K/1p/none", "produce/256K/6p/zstd", "memory") {
+	names := []string{"idle", "memory"}
+	for _, c := range produceCases {
+		names = append(names, c.name)
+	}
+	if !anyMatch(o, names...) {
 		return nil
 	}
 	bs, err := startAll(o, "load")
