@@ -70,31 +70,48 @@ func (o *objects) leased(archive string) error {
 	return nil
 }
 
-// readRange fills p from byte pos of the object.
-func (o *objects) readRange(ctx context.Context, archive, object string, pos int64, p []byte) error {
+// readRange fills p from byte pos of the object and returns the CRC-32C of what it read.
+func (o *objects) readRange(ctx context.Context, archive, object string, pos int64, p []byte) (crc uint32, err error) {
 	b, err := o.open(archive)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r, err := b.Get(ctx, object, pos, int64(len(p)))
 	if err != nil {
 		if lapsed := o.leased(archive); lapsed != nil {
-			return lapsed // a 404 after the lapse is no damage
+			return 0, lapsed // a 404 after the lapse is no damage
 		}
-		return fmt.Errorf("read %s: %w", object, err)
+		return 0, fmt.Errorf("read %s: %w", object, err)
 	}
 	defer r.Close()
-	if _, err := io.ReadFull(r, p); err != nil {
+	if crc, err = readSum(r, p); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			if objstore.Retryable(err) {
-				return fmt.Errorf("read %s: %w", object, err)
+				return 0, fmt.Errorf("read %s: %w", object, err)
 			}
-			return &CorruptError{Archive: archive, Object: object, Chunk: -1,
+			return 0, &CorruptError{Archive: archive, Object: object, Chunk: -1,
 				Err: fmt.Errorf("object ends before byte %d", pos+int64(len(p)))}
 		}
-		return fmt.Errorf("read %s: %w", object, err)
+		return 0, fmt.Errorf("read %s: %w", object, err)
 	}
-	return nil
+	return crc, nil
+}
+
+// sumBytes is read and summed up at a time: what the kernel has just copied is in the cache of the core still, from where CRC-32C
+// is three times as fast as from memory.
+const sumBytes = 128 << 10
+
+// readSum fills p from r and returns its CRC-32C.
+func readSum(r io.Reader, p []byte) (crc uint32, err error) {
+	for len(p) > 0 {
+		n, err := io.ReadFull(r, p[:min(len(p), sumBytes)])
+		if err != nil {
+			return 0, err
+		}
+		crc = crc32.Update(crc, castagnoli, p[:n])
+		p = p[n:]
+	}
+	return crc, nil
 }
 
 // footer returns the footer of an entry's object.
@@ -108,7 +125,7 @@ func (o *objects) footer(ctx context.Context, e *manifest.Entry) (*manifest.Foot
 			return nil, 0, &CorruptError{Archive: e.Archive, Object: e.Object, Chunk: -1, Err: fmt.Errorf("footer of %d bytes", size)}
 		}
 		b := make([]byte, size)
-		if err := o.readRange(ctx, e.Archive, e.Object, e.DataBytes, b); err != nil {
+		if _, err := o.readRange(ctx, e.Archive, e.Object, e.DataBytes, b); err != nil {
 			return nil, 0, err
 		}
 		f, err := decodeFooter(b, e)
@@ -257,12 +274,11 @@ func (o *objects) fill(archive, object string, i int32, c manifest.Chunk) func(c
 	return func(ctx context.Context, p []byte) error {
 		var bad uint32
 		for range 2 {
-			if err := o.readRange(ctx, archive, object, c.Pos, p); err != nil {
+			crc, err := o.readRange(ctx, archive, object, c.Pos, p)
+			if err != nil || crc == c.CRC32C {
 				return err
 			}
-			if bad = crc32.Checksum(p, castagnoli); bad == c.CRC32C {
-				return nil
-			}
+			bad = crc
 		}
 		o.m.corrupt.Inc()
 		return &CorruptError{Archive: archive, Object: object, Chunk: i,
