@@ -1,5 +1,5 @@
-// Loadgen is a Kafka-protocol load generator (franz-go) that prints one JSON line a run: produce, consume, e2e (produce and
-// consume with times in the records), ready (poll until a broker serves), create, delete.
+// Loadgen is a Kafka-protocol load generator (franz-go) that prints one JSON line a run: produce, consume, drain (take the bytes of
+// one partition, nothing else), e2e (produce and consume with times in the records), ready (poll until a broker serves), create, delete.
 package main
 
 import (
@@ -27,7 +27,7 @@ var (
 	fProd     = flag.Int("producers", 1, "producer clients (produce, e2e)")
 	fCons     = flag.Int("consumers", 1, "consumer clients (consume); partitions are shared out unless -group")
 	fGroup    = flag.String("group", "", "consume with this group; empty = direct partitions from the start")
-	fMode     = flag.String("mode", "produce", "produce|consume|e2e|ready|create|delete")
+	fMode     = flag.String("mode", "produce", "produce|consume|drain|e2e|ready|create|delete")
 	fLinger   = flag.Duration("linger", 5*time.Millisecond, "producer linger")
 	fBatch    = flag.Int("batch-bytes", 1000012, "max batch bytes (uncompressed)")
 	fBuffer   = flag.Int("buffer-bytes", 32<<20, "max buffered bytes per producer (Java's buffer.memory is 32 MiB)")
@@ -72,6 +72,8 @@ func main() {
 		modeProduce(ctx)
 	case "consume":
 		modeConsume(ctx)
+	case "drain":
+		modeDrain(ctx)
 	case "e2e":
 		modeE2E(ctx)
 	case "ready":
