@@ -93,20 +93,11 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 		if i > from {
 			pos, next = 0, s.base
 		}
-		end, at, err := l.scanSegment(s, pos, next)
+		end, err := l.scanOne(segs, i, pos, next)
 		if err != nil {
 			return err
 		}
-		if at < s.size {
-			l.info("torn tail is cut off", "segment", s.base, "offset", end, "bytes", s.size-at)
-			if err := l.cutAfter(segs, i+1); err != nil {
-				return err
-			}
-			segs = l.segments()
-		}
-		if err := l.finishScan(s, pos, at, end, i+1 == len(segs)); err != nil {
-			return err
-		}
+		segs = l.segments()
 		next = end
 	}
 	l.leo.Store(next)
@@ -118,6 +109,27 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 		return nil
 	}
 	return errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(path.Dir(l.dir)))
+}
+
+// scanOne scans segs[i] and makes what is good of it the log's. It returns the offset at which that ends.
+func (l *Log) scanOne(segs []*segment, i int, pos, next int64) (end int64, err error) {
+	s := segs[i]
+	h, err := l.files.acquire(l.fs, s) // all the while: another log that is opened now could push its indexes out of memory
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	end, at, err := l.scanSegment(s, h, pos, next)
+	if err != nil {
+		return 0, err
+	}
+	if at < s.size {
+		l.info("torn tail is cut off", "segment", s.base, "offset", end, "bytes", s.size-at)
+		if err := l.cutAfter(segs, i+1); err != nil {
+			return 0, err
+		}
+	}
+	return end, l.finishScan(s, h, pos, at, end, i+1 == len(l.segments()))
 }
 
 // cutAfter removes the segments from i on.
@@ -133,12 +145,7 @@ func (l *Log) cutAfter(segs []*segment, i int) error {
 }
 
 // scanSegment returns the offset and byte at which the good batches end. Indexes are left in s.ix.
-func (l *Log) scanSegment(s *segment, pos, next int64) (end, at int64, err error) {
-	h, err := l.files.acquire(l.fs, s)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer h.release()
+func (l *Log) scanSegment(s *segment, h *handle, pos, next int64) (end, at int64, err error) {
 	x, err := l.indexesBelow(s, h, pos, next)
 	if err != nil {
 		return 0, 0, err
@@ -210,12 +217,7 @@ func (l *Log) clipIndex(s *segment, ext string, pos, next int64) error {
 // finishScan cuts the segment at byte at, makes it durable and writes its indexes: anew if all of it was checked, else
 // behind those of what lies below byte from. Those of the active segment stay in memory, as those of batches just
 // appended do: a start after a crash then makes no files, where thousands of partitions would make four each.
-func (l *Log) finishScan(s *segment, from, at, end int64, active bool) error {
-	h, err := l.files.acquire(l.fs, s)
-	if err != nil {
-		return err
-	}
-	defer h.release()
+func (l *Log) finishScan(s *segment, h *handle, from, at, end int64, active bool) error {
 	torn := at < s.size
 	if torn {
 		if err := h.f.Truncate(at); err != nil {

@@ -2,6 +2,7 @@ package localseg_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -223,4 +224,40 @@ func TestStrayFilesAreRemoved(t *testing.T) {
 	if _, err := m.Stat(path.Join(dir, "notes.txt")); err != nil || l.LEO() != 1 {
 		t.Fatalf("a file that is not ours: %v, LEO %d", err, l.LEO())
 	}
+}
+
+// syncHook calls f before a directory is synced.
+type syncHook struct {
+	vfs.FS
+	f func()
+}
+
+func (s *syncHook) SyncDir(name string) error {
+	s.f()
+	return s.FS.SyncDir(name)
+}
+
+// Logs that are opened at once share the bound on open files: what one opens must not push the indexes out of memory that another is
+// still making. It was a nil pointer.
+func TestRecoveryKeepsItsIndexesWhileOtherLogsOpenFiles(t *testing.T) {
+	m := vfs.NewMem()
+	files := localseg.NewFileCache(1)
+	other, err := localseg.Open(m, "/data/u-0", localseg.Options{Config: small, Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, other, 0, localsegtest.Plain(t, 1))
+	l := open(t, m, localseg.Options{Config: small})
+	for i := range 100 {
+		add(t, l, 0, localsegtest.Plain(t, int64(i)))
+	}
+	segs := l.Segments()
+	torn := segs[len(segs)-2]
+	edit(t, m, path.Join(dir, fmt.Sprintf("%020d.log", torn.Base)), func(b []byte) []byte { return b[:len(b)-10] })
+	fs := &syncHook{m, func() { readAll(t, other, 0, 100) }}
+	l = open(t, fs, localseg.Options{Config: small, Files: files})
+	if l.LEO() != torn.End-1 {
+		t.Fatalf("LEO %d, want %d", l.LEO(), torn.End-1)
+	}
+	readAll(t, l, 0, 1000)
 }
