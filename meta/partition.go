@@ -43,14 +43,33 @@ type BrokerEpoch struct {
 // only, and the caller sets the epochs. With registrations given it is refused, too, if one of them is not the
 // present one: a follower that joins the ISR must not have restarted since it was seen (PROTOCOLS 7.2).
 func (s *Store) UpdatePartition(ctx context.Context, p *Partition, alive ...BrokerEpoch) (*Partition, error) {
+	var guards []Guard
+	for _, b := range alive {
+		guards = append(guards, Guard{Key: s.keys.broker(b.ID), ModRev: b.Epoch})
+	}
+	return s.updatePartition(ctx, p, guards)
+}
+
+// UpdateDeletedPartition is UpdatePartition for a partition of a deleted topic: ErrConflict, too, if the topic is not deleted any more.
+// The partition's own guard does not tell, since UndeleteTopic changes the partitions first and the topic then.
+func (s *Store) UpdateDeletedPartition(ctx context.Context, p *Partition) (*Partition, error) {
+	key := s.keys.deleted(p.ID.Topic)
+	rec, ok, err := s.kv.Get(ctx, key)
+	if err == nil && !ok {
+		err = fmt.Errorf("its topic is not deleted: %w", ErrConflict)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("update partition %s-%d: %w", p.ID.Topic, p.ID.Partition, err)
+	}
+	return s.updatePartition(ctx, p, []Guard{{Key: key, ModRev: rec.ModRev}})
+}
+
+func (s *Store) updatePartition(ctx context.Context, p *Partition, also []Guard) (*Partition, error) {
 	key := s.keys.partition(p.ID)
 	if p.ModRev == 0 {
 		return nil, fmt.Errorf("update partition %s-%d: %w: no revision", p.ID.Topic, p.ID.Partition, ErrInvalid)
 	}
-	guards := []Guard{s.fence, {Key: key, ModRev: p.ModRev}}
-	for _, b := range alive {
-		guards = append(guards, Guard{Key: s.keys.broker(b.ID), ModRev: b.Epoch})
-	}
+	guards := append([]Guard{s.fence, {Key: key, ModRev: p.ModRev}}, also...)
 	ok, rev, err := s.kv.Txn(ctx, guards, []Op{{Key: key, Value: encodePartition(p)}})
 	if err == nil && !ok {
 		if err = s.checkFence(ctx); err == nil {

@@ -468,3 +468,30 @@ func TestATopicIsEitherUndeletedOrCollected(t *testing.T) {
 	wants(t, s.UndeleteTopic(t.Context(), topic.ID), meta.ErrUnknownTopic)
 	fatal(t, s.ForgetTopic(t.Context(), topic.ID))
 }
+
+// An undelete changes the partitions' records before the topic's: who read one in between, to collect the topic, comes too late.
+func TestAPartitionOfAnUndeletedTopicIsNotUpdatedAsADeletedOne(t *testing.T) {
+	s := open(t, memkv.New())
+	topic := create(t, s, "t", 1)
+	id := topic.Partitions[0].ID
+	get := func() *meta.Partition {
+		t.Helper()
+		p, err := s.GetPartition(t.Context(), id)
+		fatal(t, err)
+		return p
+	}
+	update := func() error {
+		_, err := s.UpdateDeletedPartition(t.Context(), get())
+		return err
+	}
+	wants(t, update(), meta.ErrConflict) // it lives
+	fatal(t, s.DeleteTopic(t.Context(), "t"))
+	fatal(t, update())
+	old := get()
+	fatal(t, s.UndeleteTopic(t.Context(), topic.ID))
+	_, err := s.UpdateDeletedPartition(t.Context(), old)
+	wants(t, err, meta.ErrConflict)
+	wants(t, update(), meta.ErrConflict)
+	_, err = s.UpdatePartition(t.Context(), get())
+	fatal(t, err)
+}

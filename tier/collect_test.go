@@ -535,3 +535,31 @@ func TestUndeleteInsideTheWindowBringsEverythingBack(t *testing.T) {
 		w.wantArchived(n.p, 0, 34)
 	})
 }
+
+// An undelete gives the partitions new leader epochs first and brings the topic back then. A collection that read a record in between
+// has the new leader's guard and epoch: it would mark that leader's whole archive dead.
+func TestACollectionUnderWayDoesNotTouchAnUndeletedTopic(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		n := w.archived(34, TopicConfig{})
+		rec := manifest.TopicRecord{N: 1, Event: manifest.TopicDropped, Time: 1, ID: topicA, Name: "a", Partitions: 1}
+		if err := n.a.PutTopic(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		n.stop()
+		n = w.lead(TopicConfig{}) // the epoch that the undelete gives
+		w.ptrs.before = func() {
+			w.ptrs.mu.Lock()
+			w.ptrs.living = true
+			w.ptrs.mu.Unlock()
+		}
+		if _, err := n.a.CollectDeleted(t.Context(), topicA, 1, time.Now().UnixMilli(), 10*hour); !errors.Is(err, ErrConflict) {
+			t.Fatalf("collect: %v", err)
+		}
+		w.append(3)
+		settle(n)
+		if m := w.check(); count(m, manifest.Dead) != 0 {
+			t.Fatalf("dead %v", entriesOf(m, manifest.Dead))
+		}
+		w.wantArchived(n.p, 0, n.p.Through())
+	})
+}

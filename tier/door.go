@@ -46,4 +46,6 @@ type Pointers interface {
 	// Commit moves the pointer if the record's mod revision is still old.Guard, and its incarnation this cluster's.
 	// It returns the pointer as stored, with its new Guard.
 	Commit(ctx context.Context, p manifest.PartitionID, old, next Pointer) (Pointer, error)
+	// CommitDeleted is Commit for a partition of a deleted topic: ErrConflict, too, if the topic is not deleted any more.
+	CommitDeleted(ctx context.Context, p manifest.PartitionID, old, next Pointer) (Pointer, error)
 }

@@ -190,7 +190,8 @@ func states(m *manifest.Manifest) (live, dead int) {
 }
 
 // commitDeleted commits an edit of a partition without a leader. What a leader of the same epoch, or an earlier call, has
-// left under a number is passed over only after a refusal, as always.
+// left under a number is passed over only after a refusal, as always. The topic may be undeleted at any moment: the record that was read
+// may already have the epoch of its new leader, whose archive would be dead under its hands. So the transaction asks for the deletion, too.
 func (a *Archive) commitDeleted(ctx context.Context, v *view, e manifest.Edit) (err error) {
 	if e.Time, err = a.deathTime(ctx); err != nil {
 		return err
@@ -222,7 +223,7 @@ func (a *Archive) commitDeleted(ctx context.Context, v *view, e manifest.Edit) (
 	}
 	next := v.ptr
 	next.Manifest, next.N, next.Through, next.ThroughTime = c.Manifest.Key(), c.Manifest.N, c.Manifest.Through, c.Manifest.ThroughTime
-	if _, err := a.pointers.Commit(ctx, v.man.Partition, v.ptr, next); err != nil {
+	if _, err := a.pointers.CommitDeleted(ctx, v.man.Partition, v.ptr, next); err != nil {
 		return fmt.Errorf("commit %s: %w", next.Manifest, err) // the next call reads what came of it
 	}
 	a.m.commits.Inc()

@@ -38,6 +38,7 @@ type pointers struct {
 	lost    bool // ... after it was done
 	allFail bool
 	before  func() // called once, by the next Commit, before it looks at the record
+	living  bool   // the topics are not deleted any more
 	commits []Pointer
 }
 
@@ -83,6 +84,23 @@ func (f *pointers) Commit(_ context.Context, id manifest.PartitionID, old, next 
 		return Pointer{}, errPointers
 	}
 	return next, nil
+}
+
+func (f *pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, old, next Pointer) (Pointer, error) {
+	f.mu.Lock()
+	before := f.before
+	f.before = nil
+	f.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	f.mu.Lock()
+	living := f.living
+	f.mu.Unlock()
+	if living {
+		return Pointer{}, ErrConflict
+	}
+	return f.Commit(ctx, id, old, next)
 }
 
 func (f *pointers) change(id manifest.PartitionID, edit func(*Pointer)) Pointer {

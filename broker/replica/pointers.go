@@ -38,6 +38,19 @@ func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
 
 // Commit moves the pointer if nothing in the record has changed since old was read.
 func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
+	return s.commit(ctx, id, old, next, func(ctx context.Context, p *meta.Partition) (*meta.Partition, error) {
+		return s.Store.UpdatePartition(ctx, p)
+	})
+}
+
+// CommitDeleted is Commit if the topic is deleted.
+func (s Pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
+	return s.commit(ctx, id, old, next, s.Store.UpdateDeletedPartition)
+}
+
+type update func(context.Context, *meta.Partition) (*meta.Partition, error)
+
+func (s Pointers) commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer, write update) (tier.Pointer, error) {
 	p := s.known(id, old.Guard)
 	if p == nil {
 		var err error
@@ -50,7 +63,7 @@ func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next
 	}
 	changed := *p
 	changed.Pointer = meta.Pointer{Manifest: next.Manifest, N: next.N, Through: next.Through, ThroughTime: next.ThroughTime, Pins: p.Pointer.Pins}
-	stored, err := s.Store.UpdatePartition(ctx, &changed)
+	stored, err := write(ctx, &changed)
 	if errors.Is(err, meta.ErrConflict) {
 		return tier.Pointer{}, fmt.Errorf("%w: %w", tier.ErrConflict, err)
 	}
