@@ -178,3 +178,27 @@ func (a *Archive) owe(p *Partition) {
 		a.mu.Unlock()
 	}
 }
+
+// Marks lists the brokers of this cluster that have left a mark.
+func (a *Archive) Marks(ctx context.Context) ([]int32, error) {
+	var brokers []int32
+	for i, err := range a.bucket.List(ctx, manifest.MarkPrefix(a.o.Cluster), "") {
+		if err != nil {
+			return nil, fmt.Errorf("list marks: %w", err)
+		}
+		if id, ok := manifest.ParseMarkKey(a.o.Cluster, i.Key); ok {
+			brokers = append(brokers, id)
+		}
+	}
+	return brokers, nil
+}
+
+// DropMark removes the mark of a broker that the cluster has forgotten: it would hold the window's end back for good. The leaders that
+// have taken over answer for what it led.
+func (a *Archive) DropMark(ctx context.Context, broker int32) error {
+	key := manifest.MarkKey(a.o.Cluster, broker)
+	if err := a.bucket.Delete(ctx, key); err != nil && !errors.Is(err, objstore.ErrNotFound) {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}

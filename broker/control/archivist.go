@@ -20,6 +20,8 @@ type Archivist struct {
 	Window  func(*meta.Topic) int64 // archive.restore.window.ms of a topic
 	Pause   time.Duration           // between rounds of collection
 	Logger  *slog.Logger
+
+	strange map[int32]bool // brokers with a mark that the last round did not know
 }
 
 const (
@@ -58,6 +60,7 @@ func (a *Archivist) Run(ctx context.Context) error {
 		case <-again:
 		case <-collect.C:
 			a.collect(ctx)
+			a.dropMarks(ctx)
 		}
 	}
 }
@@ -138,6 +141,37 @@ func (a *Archivist) collect(ctx context.Context) {
 			a.Logger.Warn("collect deleted topic", "topic", t.Name, "id", id.String(), "err", err)
 		} else if done {
 			a.Logger.Info("deleted topic is collected", "topic", t.Name, "id", id.String())
+		}
+	}
+}
+
+// dropMarks removes the marks of brokers that were unregistered. A broker writes its mark after it has registered, which this image may
+// not show yet: it has to be unknown in two rounds.
+func (a *Archivist) dropMarks(ctx context.Context) {
+	if a.Store.Image().Controller != a.NodeID {
+		a.strange = nil
+		return
+	}
+	marks, err := a.Archive.Marks(ctx)
+	if err != nil {
+		a.Logger.Warn("marks of unregistered brokers", "err", err)
+		return
+	}
+	img := a.Store.Image()
+	before := a.strange
+	a.strange = map[int32]bool{}
+	for _, id := range marks {
+		switch {
+		case img.Known[id] != nil || img.Brokers[id] != nil:
+		case !before[id]:
+			a.strange[id] = true
+		default:
+			if err := a.Archive.DropMark(ctx, id); err != nil {
+				a.Logger.Warn("mark of an unregistered broker", "broker", id, "err", err)
+				a.strange[id] = true
+				continue
+			}
+			a.Logger.Info("mark of an unregistered broker is removed", "broker", id)
 		}
 	}
 }

@@ -1,0 +1,64 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/objstore"
+	"github.com/varvelog/varve/objstore/mem"
+	"github.com/varvelog/varve/tier"
+)
+
+// The window in which can be restored ends at the earliest mark: that of a broker which is gone for good would hold it back for ever.
+func TestMarkOfAnUnregisteredBrokerIsRemovedAndNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one := w.start(1, 0)
+		w.until("broker 1 is the controller", func() bool { return one.image().Controller == 1 })
+		two := w.start(2, 0)
+		w.until("broker 2 is admitted", func() bool { return one.image().Known[2] != nil })
+		b := mem.New(mem.Options{})
+		for _, id := range []int32{1, 2, 3} {
+			m := manifest.Mark{Cluster: "c", Broker: id, TimeMs: 1, Written: 1}
+			body, err := m.Encode()
+			if err == nil {
+				_, err = b.Put(t.Context(), m.Key(), objstore.BytesBody(body), objstore.Cond{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet := slog.New(slog.DiscardHandler)
+		a := Archivist{NodeID: 1, Store: one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return 1 },
+			Archive: tier.New(b, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})}
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { a.Run(ctx) })
+		wants := func(why string, want ...int32) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			if got, err := a.Archive.Marks(t.Context()); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("%s: marks of %v, want %v: %v", why, got, want, err)
+			}
+		}
+		wants("3 was never here", 1, 2)
+		two.stop()
+		wants("2 is down, and may come back", 1, 2)
+		if err := one.store.ForgetBroker(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		wants("2 is unregistered", 1)
+		cancel()
+		run.Wait()
+		w.end(one)
+	})
+}
