@@ -66,10 +66,34 @@ func (s *Source) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// notArchive tells an empty bucket from one that holds something else.
+// RootError: there is an archive, but what it begins with is damaged or missing, so that nothing of it can be reached.
+type RootError struct{ Finding Finding }
+
+func (e *RootError) Error() string {
+	return fmt.Sprintf("%s is %s: %s", e.Finding.Object, e.Finding.Kind, e.Finding.What)
+}
+
+// Report is what a verification of such an archive finds.
+func (e *RootError) Report() *Report { return &Report{Findings: []Finding{e.Finding}} }
+
+// notArchive tells an empty bucket from one that holds something else, and both from an archive that has lost its root.
 func notArchive(ctx context.Context, b objstore.Bucket, cause error) error {
-	if !errors.Is(cause, tier.ErrNotOurs) {
+	var c *manifest.CorruptError
+	switch {
+	case errors.As(cause, &c):
+		return &RootError{Finding{Damaged, c.Object, fmt.Sprintf("byte %d", c.Offset), c.Err.Error()}}
+	case errors.Is(cause, tier.ErrNotSealed):
+		return &RootError{Finding{Absent, manifest.IncarnationPrefix, "", cause.Error()}}
+	case !errors.Is(cause, tier.ErrNotOurs):
 		return cause
+	}
+	for i, err := range b.List(ctx, manifest.IncarnationPrefix, "") {
+		if err != nil {
+			return fmt.Errorf("list incarnations: %w", err)
+		}
+		if _, _, ok := manifest.ParseIncarnationKey(i.Key); ok {
+			return &RootError{Finding{Absent, manifest.ArchiveKey, "", fmt.Sprintf("the bucket holds an archive's %s without it", i.Key)}}
+		}
 	}
 	for i, err := range b.List(ctx, "", "") {
 		if err != nil {

@@ -43,7 +43,7 @@ func OpenBucket(ctx context.Context, b objstore.Bucket, o ReaderOptions) (*Reade
 		return nil, err
 	}
 	if sealed == 0 {
-		return nil, fmt.Errorf("archive %s has no sealed incarnation: it was never opened to the end", info.ID)
+		return nil, fmt.Errorf("%s: %w: it was never opened to the end, or an object is lost", info.ID, ErrNotSealed)
 	}
 	opts := Options{FooterBytes: o.FooterBytes, Foreign: o.Foreign, Lease: o.Lease}
 	opts.fill()

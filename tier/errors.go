@@ -19,6 +19,8 @@ var (
 	ErrLeaseLapsed = errors.New("lease on the attached archive has lapsed")
 	// ErrNotOurs: the bucket holds something else than an archive of this cluster.
 	ErrNotOurs = errors.New("bucket is not an archive of this cluster")
+	// ErrNotSealed: the archive was created, but never opened to the end.
+	ErrNotSealed = errors.New("archive has no sealed incarnation")
 	// ErrNewerFormat: a newer varve wrote the archive.
 	ErrNewerFormat = errors.New("archive has a newer format")
 	// ErrTopicLive: the topic is not, or no longer, deleted.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -27,13 +29,9 @@ archived. Ranges that somebody deleted are no gaps.`,
 		if err != nil {
 			return err
 		}
-		s, err := openSource(cmd.Context(), *repo)
+		report, err := verify(cmd.Context(), *repo, recovery.VerifyOptions{Full: !*quick, Progress: ticker(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
-		}
-		report, err := recovery.Verify(cmd.Context(), s, recovery.VerifyOptions{Full: !*quick, Progress: ticker(cmd.ErrOrStderr())})
-		if err != nil {
-			return fmt.Errorf("verification is not complete: %w", err)
 		}
 		if asJSON {
 			err = printJSON(cmd.OutOrStdout(), report)
@@ -46,6 +44,23 @@ archived. Ranges that somebody deleted are no gaps.`,
 		return err
 	}
 	return cmd
+}
+
+// verify reports on the archive, also where its root is so damaged that there is nothing to open.
+func verify(ctx context.Context, repo string, o recovery.VerifyOptions) (*recovery.Report, error) {
+	s, err := openSource(ctx, repo)
+	var root *recovery.RootError
+	switch {
+	case errors.As(err, &root):
+		return root.Report(), nil
+	case err != nil:
+		return nil, err
+	}
+	report, err := recovery.Verify(ctx, s, o)
+	if err != nil {
+		return nil, fmt.Errorf("verification is not complete: %w", err)
+	}
+	return report, nil
 }
 
 // ticker says every few seconds how many objects have been read in all.
