@@ -238,7 +238,7 @@ func TestOneFailureLeavesTheOtherLogsFlushed(t *testing.T) {
 }
 
 // What a start after a crash has recovered survives the next crash, with few logs and with many, and costs no files.
-func TestRecoveredLogsAreSyncedBeforeTheyServe(t *testing.T) {
+func TestRecoveredLogsAreSyncedBeforeTheyServe(t *testing.T) { // BUG-096
 	for way, wrap := range syncWays {
 		for _, n := range []int{2, 30} {
 			m := vfs.NewMem()

@@ -150,7 +150,7 @@ func TestTransactionsThatAreOpenAtTheCutAreAborted(t *testing.T) {
 	})
 }
 
-func TestLeaderEpochsGoOnAboveAllThatTheSourceHasSeen(t *testing.T) {
+func TestLeaderEpochsGoOnAboveAllThatTheSourceHasSeen(t *testing.T) { // BUG-081
 	inBubble(t, func(t *testing.T, n *net) {
 		a := newCluster(t, n, "mem://a")
 		topic := a.topic("orders", 1)

@@ -257,6 +257,10 @@ func dumpFooter(w io.Writer, f *manifest.Footer) {
 		fmt.Fprintf(w, "leader epoch %d from offset %d\n", e.Epoch, e.Start)
 	}
 	for _, a := range f.AppendTimes {
+		if a.SpanMs > 0 {
+			fmt.Fprintf(w, "appended %s to %s from offset %d\n", stamp(a.Ms), stamp(a.LastMs()), a.Offset)
+			continue
+		}
 		fmt.Fprintf(w, "appended %s from offset %d\n", stamp(a.Ms), a.Offset)
 	}
 	for _, a := range f.Aborted {
