@@ -151,8 +151,10 @@ type Partition struct {
 	// A reassignment under way: Adding are those of Replicas that are new, Removing those that leave once the new ones are
 	// in sync. The target is Replicas without Removing.
 	Adding, Removing []int32
-	Pointer          Pointer
-	ModRev           int64
+	// Offline are those of Replicas whose log met an error of the disk: their brokers live, but do not serve it.
+	Offline []int32
+	Pointer Pointer
+	ModRev  int64
 }
 
 // Pointer is the archive's part of a partition record (PROTOCOLS 1.2).

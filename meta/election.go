@@ -20,6 +20,8 @@ type Edit struct {
 	Elect            bool  // the next leader epoch begins, also where the leader stays
 	// Registration, if not 0, is the leader's broker epoch: a broker that has restarted since is not elected.
 	Registration int64
+	// Online are replicas whose log is taken for sound again: their brokers have begun anew. Who is elected is, too.
+	Online []int32
 }
 
 // Election makes Leader (-1: none) the leader of a partition, with the ISR as given.
@@ -166,6 +168,9 @@ func (s *Store) prepare(term int64, batch []Edit) ([]Guard, []*Partition) {
 		if x.Elect {
 			p.LeaderEpoch++
 		}
+		p.Offline = slices.DeleteFunc(p.Offline, func(id int32) bool {
+			return x.Elect && id == x.Leader || slices.Contains(x.Online, id) || !slices.Contains(x.Replicas, id)
+		})
 		p.PartitionEpoch++
 		parts[i] = p
 		guards = append(guards, Guard{Key: s.keys.partition(p.ID), ModRev: x.Base.ModRev})

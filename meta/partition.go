@@ -88,6 +88,7 @@ func (p *Partition) clone() *Partition {
 	c := *p
 	c.Replicas, c.ISR = slices.Clone(p.Replicas), slices.Clone(p.ISR)
 	c.Adding, c.Removing = slices.Clone(p.Adding), slices.Clone(p.Removing)
+	c.Offline = slices.Clone(p.Offline)
 	c.Pointer.Pins = slices.Clone(p.Pointer.Pins)
 	return &c
 }

@@ -17,6 +17,7 @@ const (
 	Found         Reason = "found"          // there was no leader, and somebody who may lead has come
 	Offline       Reason = "offline"        // nobody may lead
 	Unclean       Reason = "unclean"        // led by a replica that was not in sync: records may be lost
+	LogFailed     Reason = "log-failed"     // a replica's log met an error of the disk
 	Drained       Reason = "drained"        // the leader or a follower is about to stop
 	MemberLost    Reason = "member-lost"    // a follower in the ISR is gone
 	MemberUnclean Reason = "member-unclean" // a member of the ISR came back without its clean-shutdown mark
@@ -53,8 +54,8 @@ type Decision struct {
 }
 
 // Decide says what the image demands: each partition of the scope has a living leader from its ISR, in an epoch that began after its
-// registration; who is gone, or may have lost its log's end, is in no ISR of which it is not the last member; complete reassignments
-// end. It looks at nothing but the image, so that deciding again, or by another controller, comes to the same, and a change that is
+// registration; who is gone, has a failed log, or may have lost its log's end, is in no ISR of which it is not the last member; complete
+// reassignments end. It looks at nothing but the image, so that deciding again, or by another controller, comes to the same, and a change that is
 // refused because the partition has moved on is decided anew.
 //
 // A registration that the controller has not dealt with widens the scope to all.
@@ -116,6 +117,12 @@ type decider struct {
 // alive: registered. Registrations that are dealt with in this very decision count.
 func (d *decider) alive(id int32) bool { return d.img.Brokers[id] != nil }
 
+// has says that the broker can serve its replica: alive, and its log is not offline. A new process is believed to have mended it, and
+// says so if not.
+func (d *decider) has(e *meta.Edit, id int32) bool {
+	return d.alive(id) && (d.isFresh(id) || !slices.Contains(e.Base.Offline, id))
+}
+
 func (d *decider) draining(id int32) bool { b := d.img.Brokers[id]; return b != nil && b.Draining }
 
 func (d *decider) isFresh(id int32) bool {
@@ -132,7 +139,11 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 	if w := d.lead(t, &e); w != "" {
 		why = w
 	}
-	changed := e.Elect || !slices.Equal(e.ISR, p.ISR) || !slices.Equal(e.Replicas, p.Replicas) ||
+	e.Online = without(p.Offline, func(id int32) bool { return !d.isFresh(id) })
+	if len(e.Online) > 0 && why == "" {
+		why = Returned
+	}
+	changed := e.Elect || len(e.Online) > 0 || !slices.Equal(e.ISR, p.ISR) || !slices.Equal(e.Replicas, p.Replicas) ||
 		len(e.Adding) != len(p.Adding) || len(e.Removing) != len(p.Removing)
 	return e, why, changed
 }
@@ -140,7 +151,8 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 // shrink takes out of the ISR who must not be in it, but never the last one.
 //
 //  1. Who came back unclean. If all of the ISR did, the leader stays, or else who registered last: it was the last member when it came.
-//  2. Who is gone. If all are, all stay: each of them has everything, and whoever comes back first, cleanly, may lead.
+//  2. Who is gone, or whose log has failed. If that is all of them, all stay: each has everything, and whoever comes back first, cleanly,
+//     may lead.
 //  3. Who is about to stop, unless nobody else is there.
 func (d *decider) shrink(e *meta.Edit) (why Reason) {
 	isr := without(e.ISR, func(id int32) bool { return d.unclean[id] })
@@ -150,10 +162,13 @@ func (d *decider) shrink(e *meta.Edit) (why Reason) {
 	if len(isr) < len(e.ISR) {
 		e.ISR, why = isr, MemberUnclean
 	}
-	if isr = without(e.ISR, func(id int32) bool { return !d.alive(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
-		e.ISR, why = isr, MemberLost
+	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+		if why = LogFailed; slices.ContainsFunc(e.ISR, func(id int32) bool { return !d.alive(id) }) {
+			why = MemberLost
+		}
+		e.ISR = isr
 	}
-	if isr = without(e.ISR, func(id int32) bool { return !d.alive(id) || d.draining(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) || d.draining(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
 		e.ISR, why = isr, Drained
 	}
 	return why
@@ -176,7 +191,7 @@ func (d *decider) lastOf(e *meta.Edit) int32 {
 // lead elects where the leader cannot stay; why is empty if it can.
 func (d *decider) lead(t *meta.Topic, e *meta.Edit) (why Reason) {
 	was := e.Leader
-	stays := was >= 0 && d.alive(was) && slices.Contains(e.ISR, was) && slices.Contains(e.Replicas, was)
+	stays := was >= 0 && d.has(e, was) && slices.Contains(e.ISR, was) && slices.Contains(e.Replicas, was)
 	if stays && !d.isFresh(was) {
 		return ""
 	}
@@ -196,6 +211,8 @@ func (d *decider) lead(t *meta.Topic, e *meta.Edit) (why Reason) {
 		why = Returned
 	case d.draining(was):
 		why = Drained
+	case d.alive(was) && !d.has(e, was):
+		why = LogFailed
 	case !slices.Contains(e.Replicas, was):
 		why = Reassigned
 	default:
@@ -214,7 +231,7 @@ func (d *decider) candidate(e *meta.Edit) int32 {
 	second := int32(-1)
 	for _, id := range e.Replicas {
 		switch {
-		case !d.alive(id) || !slices.Contains(e.ISR, id):
+		case !d.has(e, id) || !slices.Contains(e.ISR, id):
 		case !d.draining(id):
 			return id
 		case second < 0:
@@ -227,7 +244,7 @@ func (d *decider) candidate(e *meta.Edit) int32 {
 // anyone is the first living replica, in sync or not; -1 if there is none.
 func (d *decider) anyone(e *meta.Edit) int32 {
 	for _, id := range e.Replicas {
-		if d.alive(id) && !d.draining(id) {
+		if d.has(e, id) && !d.draining(id) {
 			return id
 		}
 	}

@@ -12,7 +12,8 @@ func Prefer(img *meta.Image, p *meta.Partition) (e meta.Edit, ok bool) {
 		return e, false
 	}
 	want := p.Replicas[0]
-	if p.Leader == want || p.Leader < 0 || !img.Eligible(want) || !slices.Contains(p.ISR, want) || slices.Contains(p.Removing, want) {
+	if p.Leader == want || p.Leader < 0 || !img.Eligible(want) || !slices.Contains(p.ISR, want) || slices.Contains(p.Removing, want) ||
+		slices.Contains(p.Offline, want) {
 		return e, false
 	}
 	return meta.Edit{
@@ -24,7 +25,7 @@ func Prefer(img *meta.Image, p *meta.Partition) (e meta.Edit, ok bool) {
 // ElectUnclean makes the first living replica the leader of a partition that has none; in sync or not. ok is false if there is a leader,
 // or no replica lives.
 func ElectUnclean(img *meta.Image, t *meta.Topic, p *meta.Partition) (e meta.Edit, ok bool) {
-	if p.Leader >= 0 && img.Alive(p.Leader) {
+	if p.Leader >= 0 && img.Alive(p.Leader) && !slices.Contains(p.Offline, p.Leader) {
 		return e, false
 	}
 	d := decider{img: img, rules: Rules{Unclean: func(*meta.Topic) bool { return true }}}
@@ -69,7 +70,7 @@ func Held(img *meta.Image, id int32) int {
 			if p.Leader != id && !slices.Contains(p.ISR, id) {
 				continue
 			}
-			if slices.ContainsFunc(p.ISR, func(o int32) bool { return o != id && img.Eligible(o) }) {
+			if slices.ContainsFunc(p.ISR, func(o int32) bool { return o != id && img.Eligible(o) && !slices.Contains(p.Offline, o) }) {
 				n++
 			}
 		}

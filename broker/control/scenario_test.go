@@ -17,9 +17,9 @@ import (
 //
 //	broker 1 epoch=10 [known=9|known=none] [previous=9] [draining]   registered; known is the epoch last dealt with, default: the same
 //	dead 2                                                         known, not registered
-//	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [unclean]  a partition, in leader epoch 5 and partition epoch 7
+//	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [offline=1] [unclean]  a partition, in leader epoch 5 and partition epoch 7
 //	do reassign t 0 2,3 | cancel t 0 | prefer t 0 | unclean t 0 | rebalance 10
-//	-> t 0 leader=2 epoch=+1 isr=2 [replicas=..] [adding=..] [removing=..] reason   only what changes is told
+//	-> t 0 leader=2 epoch=+1 isr=2 [replicas=..] [adding=..] [removing=..] [online=..] reason   only what changes is told
 //	-> admit 1 3
 //	-> error text
 //	-> nothing
@@ -118,7 +118,7 @@ func (s *scenario) partition(words []string, set map[string]string) {
 	topic.Partitions = append(topic.Partitions, &meta.Partition{
 		ID:       manifest.PartitionID{Topic: topic.ID, Partition: int32(len(topic.Partitions))},
 		Replicas: s.ids(set["replicas"]), ISR: s.ids(set["isr"]), Leader: int32(s.number(set["leader"])),
-		LeaderEpoch: 5, PartitionEpoch: 7, Adding: s.ids(set["adding"]), Removing: s.ids(set["removing"]),
+		LeaderEpoch: 5, PartitionEpoch: 7, Adding: s.ids(set["adding"]), Removing: s.ids(set["removing"]), Offline: s.ids(set["offline"]),
 	})
 	s.unclean[name] = s.unclean[name] || slices.Contains(words, "unclean")
 }
@@ -204,6 +204,7 @@ func (s *scenario) again(d Decision, rules Rules) {
 	for _, c := range d.Changes {
 		p := c.Edit.Base
 		p.Replicas, p.ISR, p.Adding, p.Removing, p.Leader = c.Edit.Replicas, c.Edit.ISR, c.Edit.Adding, c.Edit.Removing, c.Edit.Leader
+		p.Offline = slices.DeleteFunc(slices.Clone(p.Offline), func(id int32) bool { return slices.Contains(c.Edit.Online, id) })
 		if !slices.Contains(p.Replicas, p.Leader) && p.Leader >= 0 || p.Leader >= 0 && !slices.Contains(p.ISR, p.Leader) || len(p.ISR) == 0 {
 			s.t.Errorf("%s: leader and ISR do not agree", tell(c.Topic, c.Edit))
 		}
@@ -229,7 +230,7 @@ func tell(topic string, e meta.Edit) string {
 	for _, l := range []struct {
 		name    string
 		was, is []int32
-	}{{"isr", was.ISR, e.ISR}, {"replicas", was.Replicas, e.Replicas}, {"adding", was.Adding, e.Adding}, {"removing", was.Removing, e.Removing}} {
+	}{{"isr", was.ISR, e.ISR}, {"replicas", was.Replicas, e.Replicas}, {"adding", was.Adding, e.Adding}, {"removing", was.Removing, e.Removing}, {"online", nil, e.Online}} {
 		if !slices.Equal(l.was, l.is) {
 			out += " " + l.name + "=" + strings.ReplaceAll(strings.Trim(fmt.Sprint(l.is), "[]"), " ", ",")
 		}
