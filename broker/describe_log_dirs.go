@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 )
 
-// DescribeLogDirs v1-v5 (KIP-113, 827: total and usable bytes). There is one log directory.
+// DescribeLogDirs v1-v5 (KIP-113, 827: total and usable bytes). There is one log directory. When the disk has failed one of its logs the
+// directory has KAFKA_STORAGE_ERROR, and that log is not listed; deviation: the others are, since they are served.
 func handleDescribeLogDirs(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, error) {
 	req := r.(*kmsg.DescribeLogDirsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
@@ -27,7 +29,13 @@ func handleDescribeLogDirs(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, e
 		}
 	}
 	at := map[string]int{}
+	if len(s.Replicas.Offline()) > 0 {
+		dir.ErrorCode = kerr.KafkaStorageError.Code
+	}
 	for _, p := range s.Replicas.All() {
+		if p.Offline() != nil {
+			continue
+		}
 		if req.Topics != nil && !wanted[p.Topic()][p.ID().Partition] {
 			continue
 		}

@@ -89,11 +89,11 @@ func describePartition(img *meta.Image, p *meta.Partition) kmsg.DescribeTopicPar
 	a.Replicas, a.ISR = p.Replicas, p.ISR
 	a.EligibleLeaderReplicas, a.LastKnownELR = []int32{}, []int32{} // Kafka's admin client cannot take null
 	for _, r := range p.Replicas {
-		if b := img.Brokers[r]; b == nil || b.Fenced {
+		if b := img.Brokers[r]; b == nil || b.Fenced || slices.Contains(p.Offline, r) {
 			a.OfflineReplicas = append(a.OfflineReplicas, r)
 		}
 	}
-	if p.Leader < 0 || !img.Alive(p.Leader) {
+	if p.Leader < 0 || !img.Alive(p.Leader) || slices.Contains(p.Offline, p.Leader) {
 		a.ErrorCode, a.LeaderID = kerr.LeaderNotAvailable.Code, -1
 	}
 	return a

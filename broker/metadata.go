@@ -94,7 +94,7 @@ func (s *Server) oneMetadata(c *conn, img *meta.Image, t *kmsg.MetadataRequestTo
 	return out
 }
 
-// topicMetadata describes a topic. A partition whose leader is not alive has none.
+// topicMetadata describes a topic. A partition whose leader is not alive, or has lost its log, has none.
 func topicMetadata(t *meta.Topic, alive map[int32]bool) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
@@ -105,11 +105,11 @@ func topicMetadata(t *meta.Topic, alive map[int32]bool) kmsg.MetadataResponseTop
 		a.Partition, a.Leader, a.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
 		a.Replicas, a.ISR = p.Replicas, p.ISR
 		for _, r := range p.Replicas {
-			if !alive[r] {
+			if !alive[r] || slices.Contains(p.Offline, r) {
 				a.OfflineReplicas = append(a.OfflineReplicas, r)
 			}
 		}
-		if !alive[p.Leader] {
+		if !alive[p.Leader] || slices.Contains(p.Offline, p.Leader) {
 			a.Leader, a.ErrorCode = -1, kerr.LeaderNotAvailable.Code
 		}
 		out.Partitions = append(out.Partitions, a)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/broker/control"
 	"github.com/varvelog/varve/broker/peer"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/cache"
@@ -39,6 +40,8 @@ type trio struct {
 	minISR  int32
 	racks   bool
 	local   int64 // local.retention.bytes, with a bucket
+	control bool  // real controllers instead of the test
+	unclean bool  // unclean.leader.election.enable, with control
 	log     *slog.Logger
 	brokers map[int32]*member
 }
@@ -102,11 +105,20 @@ func (c *trio) start(id int32) {
 	g.Go(func() { m.store.Run(ctx) })
 	advertised := []meta.Listener{{Name: "PLAINTEXT", Host: fmt.Sprintf("broker%d", id), Port: 9092}}
 	rack := fmt.Sprintf("rack%d", id)
-	epoch, keep, err := m.store.Register(ctx, meta.Broker{ID: id, Rack: rack, Listeners: advertised, Directory: rack}, 10_000)
+	previous, err := replica.CleanEpoch(m.fs, "data")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	epoch, keep, err := m.store.Register(ctx, meta.Broker{ID: id, Rack: rack, Listeners: advertised, Directory: rack, Previous: previous}, 10_000)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	g.Go(func() { keep(ctx) })
+	if c.control {
+		controller := control.New(m.store, control.Options{NodeID: id, Logger: log, Unclean: func(*meta.Topic) bool { return c.unclean }})
+		g.Go(func() { controller.Run(ctx) })
+		c.until("admitted", func() bool { return m.store.Image().Admitted(id, epoch) })
+	}
 	var archive *tier.Archive
 	if c.bucket != nil {
 		info, inc, err := tier.OpenArchive(ctx, c.bucket, m.store.Image().Cluster)

@@ -218,7 +218,7 @@ func (l *lane) build() {
 }
 
 func (pl *pull) due(now time.Time) bool {
-	return !pl.suspended && !now.Before(pl.notBefore) && pl.p.ready.Load()
+	return !pl.suspended && !now.Before(pl.notBefore) && pl.p.ready.Load() && pl.p.Offline() == nil
 }
 
 // ask says from where the partition is to be fetched.

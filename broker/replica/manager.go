@@ -37,9 +37,6 @@ type Options struct {
 	BrokerEpoch func() int64
 	// MinISR is min.insync.replicas of a topic, default 1.
 	MinISR func(t *meta.Topic) int32
-	// OnOffline is told, once, that the log of a partition cannot be used any more after a disk error: somebody else should lead it.
-	// It must not block.
-	OnOffline func(id manifest.PartitionID)
 	// Upstream reaches the other brokers; nil: there are none.
 	Upstream Upstream
 
@@ -64,9 +61,6 @@ func (o *Options) fill() {
 	}
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
-	}
-	if o.OnOffline == nil {
-		o.OnOffline = func(manifest.PartitionID) {}
 	}
 	if o.MinISR == nil {
 		o.MinISR = func(*meta.Topic) int32 { return 1 }
@@ -107,6 +101,7 @@ type Manager struct {
 	flusher  workQueue    // partitions with a segment to be made durable
 	isr      workQueue    // partitions with a change of the ISR to be written
 	seeder   workQueue    // partitions whose log is to begin where the archive ends
+	offliner workQueue    // partitions whose log has failed and is to be named in the metadata
 	fetchers *fetchers    // of what is followed
 	backlog  atomic.Int64 // bytes of tiered partitions that are not archived, about
 	began    time.Time    // zero of the clock that cores go by
@@ -166,6 +161,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	m.flusher.init(func(p *Partition) *atomic.Bool { return &p.flushing })
 	m.isr.init(func(p *Partition) *atomic.Bool { return &p.proposing })
 	m.seeder.init(func(p *Partition) *atomic.Bool { return &p.seeding })
+	m.offliner.init(func(p *Partition) *atomic.Bool { return &p.reporting })
 	m.fetchers = newFetchers(m)
 	store.Subscribe(func(_, _ *meta.Image) {
 		select {
@@ -210,6 +206,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	for range seeders {
 		g.Go(func() error { m.seed(ctx); return nil })
 	}
+	for range reporters {
+		g.Go(func() error { m.reportOffline(ctx); return nil })
+	}
 	g.Go(func() error { m.watchLag(ctx); return nil })
 	g.Go(func() error { m.keepMarks(ctx); return nil })
 	g.Go(func() error { m.fetchers.run(ctx); return nil })
@@ -229,7 +228,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(2 * closers)
 	for _, p := range parts {
-		if !p.Leading() || !p.tiered.Load() || p.archive.Load() == nil && p.log.LEO() == p.log.LogStart() {
+		if !p.Leading() || p.Offline() != nil || !p.tiered.Load() || p.archive.Load() == nil && p.log.LEO() == p.log.LogStart() {
 			continue
 		}
 		g.Go(func() error {
@@ -333,11 +332,12 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 		switch {
 		case p != nil && p.ready.Load() && p.gone.Load() == nil:
 			return p, nil
-		case p != nil && p.failed.Load():
-			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
 		}
 		if err := m.mine(tp); err != nil {
 			return nil, err
+		}
+		if p != nil && p.failed.Load() {
+			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
 		}
 		if timeout == nil {
 			timeout = time.After(justCreated)

@@ -26,7 +26,9 @@ func newMetrics(r prometheus.Registerer, m *Manager) *metrics {
 		fetchErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "replica_fetch_errors_total", Help: "Fetches from a leader, whole or of one partition, that failed."}),
 		truncations:  prometheus.NewCounter(prometheus.CounterOpts{Name: "replica_truncations_total", Help: "Logs of followers that were cut where they diverged from the leader's."}),
 	}
-	r.MustRegister(x.refused, x.leadFailures, x.offline, x.retained, x.isrShrinks, x.isrExpands, x.fetched, x.fetchErrors, x.truncations,
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_offline_partitions", Help: "Partitions hosted here whose log cannot be used."}, func() float64 { return float64(len(m.Offline())) }),
+		x.refused, x.leadFailures, x.offline, x.retained, x.isrShrinks, x.isrExpands, x.fetched, x.fetchErrors, x.truncations,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_partitions", Help: "Partitions served."}, func() float64 { return float64(len(m.All())) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_archive_backlog_bytes", Help: "Bytes of tiered partitions that are not archived, about."}, func() float64 { return float64(m.backlog.Load()) }),
 	)

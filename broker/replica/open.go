@@ -13,9 +13,9 @@ import (
 func (m *Manager) open(p *Partition) *localseg.Log {
 	log, err := m.openLog(p)
 	if err != nil {
-		m.o.Logger.Error("open log", "topic", p.name, "partition", p.id.Partition, "err", err)
-		m.metrics.offline.Inc()
 		p.failed.Store(true)
+		m.o.Logger.Error("open log", "topic", p.name, "partition", p.id.Partition, "err", err)
+		p.fail(err)
 		return nil
 	}
 	return log
@@ -58,12 +58,8 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 	o := localseg.Options{
 		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean, DeferSync: true,
 		Logger: m.o.Logger, Files: m.files,
-		OnRoll: func() { m.flusher.add(p) },
-		OnError: func(err error) {
-			m.metrics.offline.Inc()
-			m.o.Logger.Error("log is offline", "topic", p.name, "partition", p.id.Partition, "err", err)
-			m.o.OnOffline(p.id)
-		},
+		OnRoll:  func() { m.flusher.add(p) },
+		OnError: p.fail,
 	}
 	log, err := localseg.Open(m.fs, dir, o)
 	if errors.Is(err, errOtherTopic) {

@@ -45,10 +45,11 @@ type Partition struct {
 	// Owned by Manager.Start, then by Manager.Run's follow, or by the one that opens it.
 	applied assignment // what the metadata said last
 
-	ready    atomic.Bool // the log is open: it can be served
-	failed   atomic.Bool // the log cannot be opened
-	leading  atomic.Bool // a worker takes the archive over, see lead.go
-	resuming atomic.Bool // waits for the archive, see lead.go
+	ready    atomic.Bool           // the log is open: it can be served
+	failed   atomic.Bool           // the log cannot be opened
+	offline  atomic.Pointer[error] // why the log cannot be used, see offline.go
+	leading  atomic.Bool           // a worker takes the archive over, see lead.go
+	resuming atomic.Bool           // waits for the archive, see lead.go
 
 	restarting atomic.Bool // the log is being replaced, see restart
 
@@ -56,6 +57,7 @@ type Partition struct {
 	proposing    atomic.Bool // in Manager.isr
 	seeding      atomic.Bool // in Manager.seeder, or its log is being started from the archive
 	flushing     atomic.Bool // in Manager.flusher
+	reporting    atomic.Bool // in Manager.offliner
 	leadFailures atomic.Int32
 	dirty        atomic.Bool  // appended to since the backlog was counted
 	backlog      atomic.Int64 // bytes not archived yet, as counted last
@@ -103,6 +105,9 @@ func (p *Partition) Leading() bool { return p.gone.Load() == nil }
 
 // unreadable is why not even what is below the high watermark may be read here, or nil.
 func (p *Partition) unreadable() error {
+	if err := p.Offline(); err != nil {
+		return err
+	}
 	if p.following.Load() && !p.restarting.Load() {
 		return nil
 	}
@@ -113,6 +118,9 @@ func (p *Partition) unreadable() error {
 func (p *Partition) stopped() error {
 	if err := p.gone.Load(); err != nil {
 		return *err
+	}
+	if err := p.Offline(); err != nil {
+		return err
 	}
 	if p.restarting.Load() {
 		return ErrNotAvailable
@@ -227,7 +235,7 @@ func (p *Partition) grown(batches []record.Batch) {
 }
 
 // CommittedIn says whether what was appended at offset in this leader epoch is replicated as acks=all demands. An error says that it
-// will not be here: ErrNotLeader, ErrNotEnoughAfter, ErrUnknownPartition. The epoch counts because a broker that lost the leadership
+// will not be here: ErrNotLeader, ErrNotEnoughAfter, ErrUnknownPartition, localseg.ErrOffline. The epoch counts because a broker that lost the leadership
 // and has it again may have another record at that offset.
 func (p *Partition) CommittedIn(offset int64, epoch int32) (bool, error) {
 	hw := p.hw.Load() // before the epoch, which only rises: it is of that epoch then
@@ -243,7 +251,7 @@ func (p *Partition) CommittedIn(offset int64, epoch int32) (bool, error) {
 	if gone := p.gone.Load(); gone != nil {
 		return false, ErrNotLeader
 	}
-	return false, nil
+	return false, p.Offline()
 }
 
 // WaitCommitted blocks until what was appended at offset in this leader epoch is committed (acks=all) or ctx ends. With one replica it

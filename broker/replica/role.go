@@ -70,7 +70,7 @@ func (m *Manager) becomeFollower(p *Partition, now assignment) {
 	p.following.Store(true)
 	p.appendMu.Unlock()
 	p.wakeAll() // who waited for it may read on from the follower, or must go elsewhere
-	if now.leader >= 0 {
+	if now.leader >= 0 && p.Offline() == nil {
 		m.fetchers.assign(p, now)
 	} else {
 		m.fetchers.drop(p)

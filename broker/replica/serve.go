@@ -1,6 +1,10 @@
 package replica
 
-import "github.com/varvelog/varve/localseg"
+import (
+	"slices"
+
+	"github.com/varvelog/varve/localseg"
+)
 
 // Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below. ErrNotReplica,
 // ErrStaleBroker, localseg.ErrOffsetOutOfRange.
@@ -15,6 +19,9 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset int64) error {
 	e := Event{
 		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, NowMs: p.m.nowMs(),
 		Eligible: b != nil && !b.Fenced && !b.Draining && b.Epoch == brokerEpoch,
+	}
+	if rec := p.m.record(p); rec != nil && slices.Contains(rec.Offline, replica) {
+		e.Eligible = false
 	}
 	p.mu.Lock()
 	assigned := p.core.follower(replica) != nil
