@@ -1,10 +1,9 @@
 package broker
 
 // preferredReplica says from which follower a consumer in this rack is to read, as Kafka's RackAwareReplicaSelector (KIP-392): an
-// in-sync, living one of its rack that has the offset, of several the one that has most. The leader itself if it is in that rack. What
-// only the archive has is read from the leader.
+// in-sync, living one of its rack that has the offset, of several the one that has most. The leader itself if it is in that rack.
 func (s *Server) preferredReplica(f *fetchPart, rack string) (int32, bool) {
-	if rack == "" || rack == s.Options.Rack || f.follower || f.offset < f.p.Log().LocalStart() {
+	if rack == "" || rack == s.Options.Rack || f.follower {
 		return -1, false
 	}
 	brokers := s.Store.Image().Brokers

@@ -64,23 +64,20 @@ type aheadJob struct {
 	bytes int64
 }
 
-// readAhead starts fetching what a sequential reader will want next. It never blocks: with too much to do it is skipped.
-func (p *Partition) readAhead(off int64, d Data) {
-	if p.a.objects.cache == nil || d.size == 0 {
+// readAhead starts fetching what a sequential reader, that has just read d, will want next. It never blocks: with too much to do it is
+// skipped.
+func (a *Archive) readAhead(seq *sequence, m *manifest.Manifest, off int64, d Data) {
+	if a.objects.cache == nil || d.size == 0 {
 		return
 	}
-	want := p.seq.note(off, d.Next, int64(d.size), p.a.o.ReadAheadBytes)
-	if want == 0 {
-		return
-	}
-	m := p.view.Load().man
-	if d.Next >= m.Through {
+	want := seq.note(off, d.Next, int64(d.size), a.o.ReadAheadBytes)
+	if want == 0 || d.Next >= m.Through {
 		return
 	}
 	select {
-	case p.a.ahead <- aheadJob{m, d.Next, want}:
+	case a.ahead <- aheadJob{m, d.Next, want}:
 	default:
-		p.a.m.ahead.WithLabelValues("skipped").Inc()
+		a.m.ahead.WithLabelValues("skipped").Inc()
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 
 // OffsetForTime finds the first archived record, at or above the log start, with timestamp >= ts (ms). Offset -1: none.
 func (p *Partition) OffsetForTime(ctx context.Context, ts int64) (localseg.TimestampOffset, error) {
-	return retryGone(ctx, p, func(m *manifest.Manifest) (localseg.TimestampOffset, error) {
+	return retryGone(ctx, p.a, p.view.Load(), p.reread, func(m *manifest.Manifest) (localseg.TimestampOffset, error) {
 		return p.a.objects.offsetForTime(ctx, m, ts)
 	})
 }
 
 // MaxTimestamp finds the first archived record with the largest timestamp. Offset -1: the archive has no record.
 func (p *Partition) MaxTimestamp(ctx context.Context) (localseg.TimestampOffset, error) {
-	return retryGone(ctx, p, func(m *manifest.Manifest) (localseg.TimestampOffset, error) {
+	return retryGone(ctx, p.a, p.view.Load(), p.reread, func(m *manifest.Manifest) (localseg.TimestampOffset, error) {
 		return p.a.objects.maxTimestamp(ctx, m)
 	})
 }
@@ -28,7 +28,7 @@ func (p *Partition) MaxTimestamp(ctx context.Context) (localseg.TimestampOffset,
 // Aborted lists the aborted transactions that overlap [from, to) of the archived range, by first offset. Their markers may
 // lie far behind to: each segment object has the whole list of those that touch it (BUG-002).
 func (p *Partition) Aborted(ctx context.Context, from, to int64) ([]localseg.AbortedTxn, error) {
-	return retryGone(ctx, p, func(m *manifest.Manifest) ([]localseg.AbortedTxn, error) {
+	return retryGone(ctx, p.a, p.view.Load(), p.reread, func(m *manifest.Manifest) ([]localseg.AbortedTxn, error) {
 		return p.a.objects.aborted(ctx, m, from, to)
 	})
 }

@@ -47,32 +47,33 @@ func (d *Data) add(b []byte, next int64) {
 // batch, across segment borders. localseg.ErrOffsetOutOfRange: off is below the archive's log start or not below Through.
 // Other errors: *CorruptError, ErrLeaseLapsed, and those of the object store, of which objstore.Retryable may be tried again.
 func (p *Partition) Read(ctx context.Context, off int64, max int) (Data, error) {
-	d, err := retryGone(ctx, p, func(m *manifest.Manifest) (Data, error) {
+	v := p.view.Load()
+	d, err := retryGone(ctx, p.a, v, p.reread, func(m *manifest.Manifest) (Data, error) {
 		return p.a.objects.read(ctx, m, off, max)
 	})
 	p.a.m.read(d.size, err)
 	if err == nil {
-		p.readAhead(off, d)
+		p.a.readAhead(&p.seq, p.view.Load().man, off, d)
 	}
 	return d, err
 }
 
-// retryGone runs a read on the committed manifest and, if an object it lists is gone, once more on the newest one: the
+// retryGone runs a read on a committed manifest and, if an object it lists is gone, once more on a newer one: the
 // reader was overtaken by a commit or by collection (BUG-085). Gone twice is damage.
-func retryGone[T any](ctx context.Context, p *Partition, f func(*manifest.Manifest) (T, error)) (T, error) {
-	v := p.view.Load()
+func retryGone[T any](ctx context.Context, a *Archive, v *view, newer func(context.Context, *view) (*view, error),
+	f func(*manifest.Manifest) (T, error)) (T, error) {
 	out, err := f(v.man)
 	if !errors.Is(err, objstore.ErrNotFound) {
 		return out, err
 	}
-	fresh, ferr := p.reread(ctx, v)
+	fresh, ferr := newer(ctx, v)
 	if ferr != nil {
 		return out, fmt.Errorf("read the manifest again: %w", ferr)
 	}
 	if out, err = f(fresh.man); errors.Is(err, objstore.ErrNotFound) {
 		var c *CorruptError
 		if !errors.As(err, &c) {
-			p.a.m.corrupt.Inc()
+			a.m.corrupt.Inc()
 			err = &CorruptError{Object: fresh.ptr.Manifest, Chunk: -1, Err: fmt.Errorf("it lists an object that is missing: %w", err)}
 		}
 	}

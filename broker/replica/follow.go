@@ -13,6 +13,7 @@ import (
 
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/tier"
 )
 
 // follow applies each new image until ctx ends.
@@ -277,6 +278,9 @@ func (m *Manager) newPartition(h *hosted, t *meta.Topic, mp *meta.Partition) *Pa
 		p.former = former
 	}
 	p.core.self, p.core.lagMs = m.o.NodeID, m.o.LagMax.Milliseconds()
+	if m.tiers != nil {
+		p.remote = m.tiers.Follow(p.id, func() tier.Pointer { return m.pointer(p) })
+	}
 	p.gone.Store(&ErrNotLeader) // until it is elected
 	p.topic.Store(t)
 	m.mu.Lock()

@@ -24,6 +24,7 @@ type Partition struct {
 	log     *localseg.Log                  // set before the partition is handed out
 	archive atomic.Pointer[tier.Partition] // nil: not tiered, or not led there yet
 	tiered  atomic.Bool
+	remote  *tier.Follower // what a follower reads of the archive; nil: there is none
 
 	// appendMu is held by the one that appends, retains, or makes the log begin elsewhere: a write into the page cache at most.
 	appendMu sync.Mutex

@@ -73,6 +73,14 @@ func (s Pointers) commit(ctx context.Context, id manifest.PartitionID, old, next
 	return s.pointer(stored), nil
 }
 
+// pointer is what the image says of p's archive.
+func (m *Manager) pointer(p *Partition) tier.Pointer {
+	if rec := m.record(p); rec != nil {
+		return Pointers{m.store}.pointer(rec)
+	}
+	return tier.Pointer{}
+}
+
 // known is the record of that revision if the image has it, which spares a read: the guard of the write decides.
 func (s Pointers) known(id manifest.PartitionID, rev int64) *meta.Partition {
 	t := s.Store.Image().TopicsByID[id.Topic]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/record"
+	"github.com/varvelog/varve/tier"
 )
 
 // view is what a read is measured against, taken once so that an answer does not contradict itself.
@@ -41,17 +42,12 @@ func (p *Partition) ReadHot(off int64, max int, iso Isolation) (Slice, error) {
 	return p.readHot(off, max, iso)
 }
 
-// ReadFollower is ReadHot where this broker may be a follower, too (KIP-392). What it has only in the archive is ErrNotLeader then: the
-// leader has it.
+// ReadFollower is ReadHot where this broker may be a follower, too (KIP-392).
 func (p *Partition) ReadFollower(off int64, max int, iso Isolation) (Slice, error) {
 	if err := p.unreadable(); err != nil {
 		return Slice{}, err
 	}
-	s, err := p.readHot(off, max, iso)
-	if errors.Is(err, localseg.ErrBelowLocal) && !p.Leading() {
-		err = fmt.Errorf("offset %d is in the archive: %w", off, ErrNotLeader)
-	}
-	return s, err
+	return p.readHot(off, max, iso)
 }
 
 // ReadReplica reads for a follower: up to the log's end, whatever is committed. ErrInArchive where only the archive has the offset.
@@ -131,17 +127,34 @@ func (p *Partition) inRange(off int64, v view) error {
 	return nil
 }
 
-// ReadCold reads from the archive; it may wait for the object store until ctx ends. An error of the archive is ErrArchive, one of ctx
-// is ctx's.
+// coldSource is where archived records are read: the archive that this broker leads, or a reader of what another one commits.
+type coldSource interface {
+	Read(ctx context.Context, off int64, max int) (tier.Data, error)
+	Aborted(ctx context.Context, from, to int64) ([]record.AbortedTxn, error)
+}
+
+func (p *Partition) coldSource() coldSource {
+	if !p.Leading() {
+		if p.remote != nil {
+			return p.remote
+		}
+	} else if a := p.archive.Load(); a != nil {
+		return a
+	}
+	return nil
+}
+
+// ReadCold reads from the archive; it may wait for the object store until ctx ends. A follower reads there, too, as far as its own high
+// watermark (KIP-392, 405). An error of the archive is ErrArchive, one of ctx is ctx's.
 func (p *Partition) ReadCold(ctx context.Context, off int64, max int, iso Isolation) (Slice, error) {
-	if err := p.stopped(); err != nil {
+	if err := p.unreadable(); err != nil {
 		return Slice{}, err
 	}
 	v := p.view()
 	if err := p.inRange(off, v); err != nil {
 		return Slice{}, err
 	}
-	a := p.archive.Load()
+	a := p.coldSource()
 	if a == nil {
 		return Slice{}, fmt.Errorf("offset %d is in the archive, which is not reached yet: %w", off, ErrArchive)
 	}
@@ -152,16 +165,48 @@ func (p *Partition) ReadCold(ctx context.Context, off int64, max int, iso Isolat
 	s := v.slice(off)
 	s.release = data.Release
 	s.Cold, s.Base, s.Next = data.Parts, data.Base, data.Next
-	for _, part := range data.Parts {
+	if end := v.end(iso); s.Next > end {
+		if err := s.cutCold(off, end); err != nil {
+			s.Release()
+			return Slice{}, p.coldError(ctx, off, err)
+		}
+	}
+	for _, part := range s.Cold {
 		s.Size += len(part)
 	}
 	if iso == ReadCommitted {
-		if s.Aborted, err = p.aborted(ctx, off, data.Next); err != nil {
+		if s.Aborted, err = p.aborted(ctx, a, off, s.Next); err != nil {
 			s.Release()
 			return Slice{}, p.coldError(ctx, off, err)
 		}
 	}
 	return s, nil
+}
+
+// cutCold leaves out the archived batches that reach beyond end: the archive has what the leader had committed, of which a follower may
+// not have heard yet, and no reader may see more than the high watermark that it is told.
+func (s *Slice) cutCold(off, end int64) error {
+	parts := s.Cold
+	s.Cold, s.Next = nil, off
+	for _, part := range parts {
+		n := 0
+		for rest := part; len(rest) > 0; {
+			b, after, err := record.Next(rest)
+			if err != nil {
+				return err
+			}
+			if b.NextOffset() > end {
+				if n > 0 {
+					s.Cold = append(s.Cold, part[:n])
+				}
+				return nil
+			}
+			n += len(b)
+			s.Next, rest = b.NextOffset(), after
+		}
+		s.Cold = append(s.Cold, part)
+	}
+	return nil
 }
 
 // coldError says what a failed read of the archive means: that the offset is gone meanwhile (BUG-085), that time is up, or ErrArchive.
@@ -180,8 +225,8 @@ func (p *Partition) coldError(ctx context.Context, off int64, err error) error {
 
 // aborted lists the aborted transactions that overlap [from, to) of the archive. The marker, and with it the entry, may be in a later
 // segment than the data, archived or still local only: both are asked (BUG-002).
-func (p *Partition) aborted(ctx context.Context, from, to int64) ([]record.AbortedTxn, error) {
-	cold, err := p.archive.Load().Aborted(ctx, from, to)
+func (p *Partition) aborted(ctx context.Context, a coldSource, from, to int64) ([]record.AbortedTxn, error) {
+	cold, err := a.Aborted(ctx, from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ func (m *Manager) assume(p *Partition, mp *meta.Partition) {
 // the archive ends (PROTOCOLS 1.6); the one that leads the archive sees to it.
 func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	m.fetchers.drop(p)
+	if p.remote != nil {
+		p.remote.Forget() // the archive engine has a manifest of its own
+	}
 	p.appendMu.Lock()
 	if p.tiered.Load() && mp.Pointer.Through > p.log.LEO() && p.ready.Load() {
 		p.restarting.Store(true)
