@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,6 +240,23 @@ func TestClusterOfThreeSurvivesOneMember(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("no write with two of three members: %v", err)
 		}
+	}
+}
+
+// Etcd's leader would hand over to a member that stops too, and wait 7 s for it.
+func TestMembersThatCloseAtOnceDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, _, servers := cluster(t, ctx)
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, s := range servers {
+		all.Go(func() { s.Close() })
+	}
+	all.Wait()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("three members that are closed at once took %s", took)
 	}
 }
 
