@@ -35,7 +35,20 @@ func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(
 	if err := n.member.Join(ctx); err != nil {
 		return fmt.Errorf("register broker %d: %w", n.id, err)
 	}
-	spawn("registration", n.member.Run)
+	n.leave, n.left = make(chan struct{}), make(chan struct{})
+	spawn("registration", func(ctx context.Context) error {
+		defer close(n.left)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-n.leave:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		return n.member.Run(ctx)
+	})
 	spawn("controller", controller.Run)
 	spawn("failure detector", n.detector.Run)
 	return n.member.AwaitAdmission(ctx)
@@ -79,4 +92,38 @@ func (n *node) handOver(ctx context.Context) {
 		return
 	}
 	n.log.Info("leaderships are handed over", "took", time.Since(began))
+}
+
+// lastTogetherMax bounds how long a stopping broker with an etcd member in it stays for others that are stopping too.
+const lastTogetherMax = 3 * time.Second
+
+// deregister ends the registration. Where etcd is in this process, and all brokers that are left are about to stop as well, it then
+// waits for them: without this member they might have no etcd any more to finish with, and wait for it in vain. While any broker goes
+// on, that is not so, and nothing is waited for.
+func (n *node) deregister(ctx context.Context) {
+	close(n.leave)
+	<-n.left
+	if n.etcd.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTogetherMax)
+	defer cancel()
+	for ctx.Err() == nil && n.onlyStopping() {
+		sleep(ctx, 5*time.Millisecond)
+	}
+}
+
+// onlyStopping says that there are other brokers, and that all are about to stop.
+func (n *node) onlyStopping() bool {
+	others := 0
+	for id, b := range n.store.Image().Brokers {
+		if id == n.id {
+			continue
+		}
+		if !b.Draining {
+			return false
+		}
+		others++
+	}
+	return others > 0
 }

@@ -39,6 +39,8 @@ type node struct {
 	etcd     *metadata
 	store    *meta.Store
 	member   *control.Membership
+	leave    chan struct{} // closed to end the registration
+	left     chan struct{} // closed when it has ended
 	detector *control.Detector
 	bucket   objstore.Bucket // nil: no archive
 	archive  *tier.Archive   // nil: no archive
@@ -220,6 +222,7 @@ func (n *node) serve(ctx context.Context, listeners []net.Listener, advertised [
 	if closed := n.replicas.Close(drain); closed != nil {
 		n.log.Warn("drain", "err", closed)
 	}
+	n.deregister(drain)
 	n.log.Info("stopped")
 	return err
 }
