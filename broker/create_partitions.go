@@ -17,27 +17,14 @@ func handleCreatePartitions(s *Server, c *conn, r kmsg.Request) (kmsg.Response, 
 	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout(req.TimeoutMillis))
 	defer cancel()
-	times := map[string]int{}
-	for i := range req.Topics {
-		times[req.Topics[i].Topic]++
-	}
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		if times[t.Topic] == 0 {
-			continue
-		}
-		a := kmsg.NewCreatePartitionsResponseTopic()
-		a.Topic = t.Topic
-		var err error
-		if times[t.Topic] > 1 {
-			times[t.Topic] = 0
-			err = refuse(kerr.InvalidRequest, "topic %q is more than once in the request", t.Topic)
-		} else {
+	eachTopicOnce(req.Topics, func(t *kmsg.CreatePartitionsRequestTopic) string { return t.Topic }, func(t *kmsg.CreatePartitionsRequestTopic, err error) {
+		if err == nil {
 			err = s.addPartitions(ctx, t, req.ValidateOnly)
 		}
-		a.ErrorCode, a.ErrorMessage = code(err), message(err)
+		a := kmsg.NewCreatePartitionsResponseTopic()
+		a.Topic, a.ErrorCode, a.ErrorMessage = t.Topic, code(err), message(err)
 		resp.Topics = append(resp.Topics, a)
-	}
+	})
 	return resp, nil
 }
 

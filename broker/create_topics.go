@@ -17,26 +17,16 @@ func handleCreateTopics(s *Server, c *conn, r kmsg.Request) (kmsg.Response, erro
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout(req.TimeoutMillis))
 	defer cancel()
-	times := map[string]int{}
-	for i := range req.Topics {
-		times[req.Topics[i].Topic]++
-	}
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		if times[t.Topic] == 0 {
-			continue // answered already, as a double
-		}
+	eachTopicOnce(req.Topics, func(t *kmsg.CreateTopicsRequestTopic) string { return t.Topic }, func(t *kmsg.CreateTopicsRequestTopic, err error) {
 		a := kmsg.NewCreateTopicsResponseTopic()
 		a.Topic, a.NumPartitions, a.ReplicationFactor = t.Topic, -1, -1
-		if times[t.Topic] > 1 {
-			times[t.Topic] = 0
-			err := refuse(kerr.InvalidRequest, "topic %q is more than once in the request", t.Topic)
-			a.ErrorCode, a.ErrorMessage = code(err), message(err)
-		} else {
+		if err == nil {
 			s.createOne(ctx, t, req.ValidateOnly, &a)
+		} else {
+			a.ErrorCode, a.ErrorMessage = code(err), message(err)
 		}
 		resp.Topics = append(resp.Topics, a)
-	}
+	})
 	return resp, nil
 }
 

@@ -165,16 +165,9 @@ func (f *restoreFlags) withWindow(ctx context.Context, repo string, err error) e
 	return usagef("%v; the restorable window is %s", err, windowText(inv.Describe(nil).Window))
 }
 
+// plan only says what would be done.
 func (f *restoreFlags) plan(ctx context.Context, repo string, req recovery.Request, out printer) error {
-	s, err := recovery.OpenSource(ctx, repo, openRepository)
-	if err != nil {
-		return fmt.Errorf("archive %s: %w", repo, err)
-	}
-	inv, err := recovery.TakeInventory(ctx, s)
-	if err != nil {
-		return err
-	}
-	p, err := recovery.Prepare(ctx, s, inv, req)
+	p, err := prepare(ctx, repo, req)
 	if err != nil {
 		return err
 	}
@@ -183,6 +176,19 @@ func (f *restoreFlags) plan(ctx context.Context, repo string, req recovery.Reque
 		return printJSON(out.stdout, p)
 	}
 	return nil
+}
+
+// prepare makes the plan of a request from what the archive holds now.
+func prepare(ctx context.Context, repo string, req recovery.Request) (*recovery.Plan, error) {
+	s, err := recovery.OpenSource(ctx, repo, openRepository)
+	if err != nil {
+		return nil, fmt.Errorf("archive %s: %w", repo, err)
+	}
+	inv, err := recovery.TakeInventory(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return recovery.Prepare(ctx, s, inv, req)
 }
 
 func (f *restoreFlags) intoDirectory(ctx context.Context, repo string, req recovery.Request, out printer) error {

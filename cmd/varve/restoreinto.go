@@ -22,15 +22,7 @@ const restorePlanConfig = "varve.restore.plan"
 // the broker that makes it does what was printed. First all are checked; a topic of the name that was not made by the same
 // plan is refused before anything is written. Each topic comes back whole or not at all.
 func (f *restoreFlags) intoCluster(ctx context.Context, repo string, req recovery.Request, out printer) error {
-	s, err := recovery.OpenSource(ctx, repo, openRepository)
-	if err != nil {
-		return fmt.Errorf("archive %s: %w", repo, err)
-	}
-	inv, err := recovery.TakeInventory(ctx, s)
-	if err != nil {
-		return err
-	}
-	plan, err := recovery.Prepare(ctx, s, inv, req)
+	plan, err := prepare(ctx, repo, req)
 	if err != nil {
 		return err
 	}
