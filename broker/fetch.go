@@ -84,6 +84,9 @@ func (c *conn) handleFetch(h header, body []byte) error {
 		c.resolve(req)
 	}
 	c.readUntil(&lim)
+	if lim.replica >= 0 {
+		c.countReplicated(lim.replica)
+	}
 	return c.replyFetch(h, &ctx, nil)
 }
 
@@ -208,7 +211,7 @@ func (c *conn) unawait(p *replica.Partition, lim *fetchLimits) {
 func (f *fetchPart) read(max int, lim *fetchLimits) (replica.Slice, error) {
 	switch {
 	case lim.replica >= 0:
-		return f.p.ReadReplica(f.offset, max)
+		return f.p.ReadReplica(lim.replica, f.offset, max)
 	case f.follower:
 		return f.p.ReadFollower(f.offset, max, lim.iso)
 	}

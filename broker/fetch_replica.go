@@ -31,6 +31,15 @@ func (c *conn) resolveReplica(lim *fetchLimits) {
 	}
 }
 
+// countReplicated charges what goes out to the throttle's rate.
+func (c *conn) countReplicated(follower int32) {
+	for i := range c.fetch.parts {
+		if f := &c.fetch.parts[i]; f.err == nil && f.p != nil {
+			f.p.Replicated(follower, f.slice.Size)
+		}
+	}
+}
+
 // news says that the session has been told another high watermark than there is now: followers that consumers read from are told at
 // once (KIP-392), others with their next records.
 func (f *fetchPart) news() bool { return f.cached != nil && f.slice.HighWatermark != f.cached.hw }

@@ -1,14 +1,17 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,15 +36,17 @@ import (
 // trio is brokers 1, 2, ... in one bubble: one metadata store, a disk each, an in-memory network that can be cut, and the test as
 // their controller.
 type trio struct {
-	t       testing.TB
-	kv      *memkv.KV
-	net     *links
-	bucket  objstore.Bucket // nil: no tiering
-	minISR  int32
-	racks   bool
-	local   int64 // local.retention.bytes, with a bucket
-	control bool  // real controllers instead of the test
-	unclean bool  // unclean.leader.election.enable, with control
+	t                        testing.TB
+	kv                       *memkv.KV
+	net                      *links
+	bucket                   objstore.Bucket // nil: no tiering
+	minISR                   int32
+	racks                    bool
+	local                    int64 // local.retention.bytes, with a bucket
+	leaderRate, followerRate int64 // throttles, of all replicas of topics named "slow..."; 0: none
+
+	control bool // real controllers instead of the test
+	unclean bool // unclean.leader.election.enable, with control
 	log     *slog.Logger
 	brokers map[int32]*member
 }
@@ -145,6 +150,15 @@ func (c *trio) start(id int32) {
 	m.parts, err = replica.NewManager(m.fs, m.store, archive, replica.Options{
 		NodeID: id, Dir: "data", Logger: log, Controlled: true, Former: former, BrokerEpoch: func() int64 { return epoch },
 		Upstream: &Upstream{NodeID: id, Peers: peers}, MinISR: func(*meta.Topic) int32 { return c.minISR },
+		Throttle: func() (int64, int64) {
+			return cmp.Or(c.leaderRate, math.MaxInt64), cmp.Or(c.followerRate, math.MaxInt64)
+		},
+		Throttled: func(t *meta.Topic) (leader, follower []string) {
+			if strings.HasPrefix(t.Name, "slow") {
+				return []string{"*"}, []string{"*"}
+			}
+			return nil, nil
+		},
 		LagMax: 10 * time.Second, Fetchers: 2, RetentionCheck: time.Second,
 		TopicConfig: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 			return localseg.Config{

@@ -109,8 +109,8 @@ var brokerKeys = limits([]Key{
 	{Name: "replica.selector.class", Type: String, Null: true, Valid: []string{RackAwareSelector}, Doc: "which replica a consumer is sent to (KIP-392); unset: the leader"},
 
 	// cluster
-	{Name: "leader.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second served to throttled followers"},
-	{Name: "follower.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "bytes a second fetched by throttled followers"},
+	{Name: "leader.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Doc: "bytes a second served to throttled followers"},
+	{Name: "follower.replication.throttled.rate", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Doc: "bytes a second fetched by throttled followers"},
 	{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Default: maxLong, Min: 0, Max: math.MaxInt64, Dynamic: true, Inert: true, Doc: "of moves between data directories, which there is one of"},
 	{Name: "controlled.shutdown.enable", Type: Bool, Default: "true", Doc: "hand leaderships over before a stop"},
 	{Name: "auto.leader.rebalance.enable", Type: Bool, Default: "true", Doc: "take leaderships back to preferred leaders regularly"},

@@ -97,6 +97,11 @@ func TestLocalRetentionAboveTotalIsInvalid(t *testing.T) {
 		{map[string]string{"retention.ms": "-1", "local.retention.ms": "-1"}, true},
 		{map[string]string{"retention.mss": "5"}, false},
 		{map[string]string{"cleanup.policy": ""}, false},
+		{map[string]string{"leader.replication.throttled.replicas": "0:101,1:102", "follower.replication.throttled.replicas": "*"}, true},
+		{map[string]string{"leader.replication.throttled.replicas": ""}, true},
+		{map[string]string{"leader.replication.throttled.replicas": "0:101,*"}, false},
+		{map[string]string{"follower.replication.throttled.replicas": "0-101"}, false},
+		{map[string]string{"follower.replication.throttled.replicas": "0:-1"}, false},
 	} {
 		if err := b.CheckTopic(Dynamic{}, c.set); (err == nil) != c.ok {
 			t.Errorf("%v: %v", c.set, err)

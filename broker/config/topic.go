@@ -37,6 +37,8 @@ type Topic struct {
 	ArchiveMaxLagMs       int64
 	RestoreWindowMs       int64
 	ProducerExpiryMs      int64
+	// LeaderThrottled and FollowerThrottled are {leader,follower}.replication.throttled.replicas: "partition:broker", or "*".
+	LeaderThrottled, FollowerThrottled []string
 }
 
 // Compact tells whether cleanup.policy has compact; Tiered whether segments go to the archive and leave the broker. The
@@ -117,6 +119,7 @@ func (b *Broker) Topic(d Dynamic, set map[string]string) Topic {
 		RetentionBytes: num("retention.bytes"), RetentionMs: num("retention.ms"), SegmentBytes: num("segment.bytes"), SegmentIndexBytes: num("segment.index.bytes"),
 		SegmentJitterMs: num("segment.jitter.ms"), SegmentMs: num("segment.ms"), UncleanLeaderElection: yes("unclean.leader.election.enable"),
 		ArchiveMaxLagMs: num("archive.max.lag.ms"), RestoreWindowMs: num("archive.restore.window.ms"), ProducerExpiryMs: number(expiry),
+		LeaderThrottled: SplitList(text(leaderThrottled)), FollowerThrottled: SplitList(text(followerThrottled)),
 	}
 }
 
@@ -134,6 +137,11 @@ func (b *Broker) CheckTopic(d Dynamic, set map[string]string) error {
 	if v, ok := set["cleanup.policy"]; ok && len(SplitList(v)) == 0 {
 		return &InvalidError{Key: "cleanup.policy", Value: v, Reason: "must be a list of compact, delete, not empty"}
 	}
+	for _, name := range []string{leaderThrottled, followerThrottled} {
+		if v, ok := set[name]; ok && !throttledReplicas(v) {
+			return &InvalidError{Key: name, Value: v, Reason: "must be a list of partition:broker, or *"}
+		}
+	}
 	t := b.Topic(d, set)
 	above := func(local, total int64) bool { return total >= 0 && (local > total || local == -1) }
 	if above(t.LocalRetentionBytes, t.RetentionBytes) {
@@ -143,6 +151,37 @@ func (b *Broker) CheckTopic(d Dynamic, set map[string]string) error {
 		return &InvalidError{Key: "local.retention.ms", Value: strconv.FormatInt(t.LocalRetentionMs, 10), Reason: "must not be above retention.ms=" + strconv.FormatInt(t.RetentionMs, 10)}
 	}
 	return nil
+}
+
+const (
+	leaderThrottled   = "leader.replication.throttled.replicas"
+	followerThrottled = "follower.replication.throttled.replicas"
+)
+
+// throttledReplicas says whether a list is empty, "*", or of elements "partition:broker".
+func throttledReplicas(list string) bool {
+	elements := SplitList(list)
+	if len(elements) == 1 && elements[0] == "*" {
+		return true
+	}
+	for _, e := range elements {
+		partition, broker, ok := strings.Cut(e, ":")
+		for _, n := range []string{partition, broker} {
+			if _, err := strconv.ParseUint(n, 10, 31); err != nil {
+				ok = false
+			}
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Long is a broker key of type Long in force under d.
+func (b *Broker) Long(d Dynamic, name string) int64 {
+	v, _, _ := b.effective(d, name)
+	return number(v)
 }
 
 // CheckBroker validates dynamic broker configs: known, dynamic, in range. resource is for the error.

@@ -44,6 +44,9 @@ func (m *Manager) follow(ctx context.Context) {
 func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
 	m.dropGone(ctx, img)
 	inherited := m.inherited(img)
+	if inherited {
+		m.setThrottle()
+	}
 	var opening []*Partition
 	var elections []meta.Election
 	for _, t := range img.Topics {
@@ -150,6 +153,9 @@ func (m *Manager) configure(p *Partition) {
 	cfg, tcfg := m.o.TopicConfig(p.topic.Load())
 	p.log.SetConfig(cfg)
 	p.do(Event{Kind: Configured, MinISR: m.o.MinISR(p.topic.Load())})
+	leader, follower := m.o.Throttled(p.topic.Load())
+	p.throttledLeader.Store(throttled(leader, p.id.Partition, m.o.NodeID))
+	p.throttledFollower.Store(throttled(follower, p.id.Partition, m.o.NodeID))
 	p.tiered.Store(cfg.Tiered && m.tiers != nil)
 	if a := p.archive.Load(); a != nil {
 		a.SetConfig(tcfg)

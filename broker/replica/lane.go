@@ -32,6 +32,7 @@ type pull struct {
 	epoch     int32     // leader epoch in which it is followed
 	notBefore time.Time // after an error
 	failures  int
+	caughtUp  bool // it had all that was committed, by the last answer: it is not throttled
 	suspended bool // its log is being replaced
 	last      FetchPart
 }
@@ -165,7 +166,7 @@ func (l *lane) nextDue() time.Duration {
 	due := time.Minute
 	for _, pl := range l.pulls {
 		if !pl.suspended {
-			due = min(due, max(time.Until(pl.notBefore), time.Millisecond))
+			due = min(due, max(time.Until(pl.notBefore), pl.throttle(l.m), time.Millisecond))
 		}
 	}
 	return due
@@ -189,13 +190,13 @@ func (l *lane) build() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, t := range l.told {
-		if pl := l.pulls[id]; pl != t.ask || !pl.due(now) {
+		if pl := l.pulls[id]; pl != t.ask || !pl.due(now) || pl.throttle(l.m) > 0 {
 			r.Forgotten = append(r.Forgotten, id)
 			delete(l.told, id)
 		}
 	}
 	for id, pl := range l.pulls {
-		if !pl.due(now) {
+		if !pl.due(now) || pl.throttle(l.m) > 0 {
 			continue
 		}
 		part := pl.ask(l.m.o.FetchPartMax)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,11 @@ type Options struct {
 	BrokerEpoch func() int64
 	// MinISR is min.insync.replicas of a topic, default 1.
 	MinISR func(t *meta.Topic) int32
+	// Throttle is leader.replication.throttled.rate and follower.replication.throttled.rate as they are in force, bytes a second;
+	// default: no limit. It is asked again when the configuration of brokers has changed.
+	Throttle func() (leader, follower int64)
+	// Throttled is leader.replication.throttled.replicas and follower.replication.throttled.replicas of a topic; default: none.
+	Throttled func(t *meta.Topic) (leader, follower []string)
 	// Upstream reaches the other brokers; nil: there are none.
 	Upstream Upstream
 
@@ -64,6 +70,12 @@ func (o *Options) fill() {
 	}
 	if o.MinISR == nil {
 		o.MinISR = func(*meta.Topic) int32 { return 1 }
+	}
+	if o.Throttle == nil {
+		o.Throttle = func() (int64, int64) { return math.MaxInt64, math.MaxInt64 }
+	}
+	if o.Throttled == nil {
+		o.Throttled = func(*meta.Topic) (leader, follower []string) { return nil, nil }
 	}
 	setDefault(&o.OpenFiles, 4096)
 	setDefault(&o.LagMax, 30*time.Second)
@@ -97,14 +109,15 @@ type Manager struct {
 	files   *localseg.FileCache
 	metrics *metrics
 
-	leader   workQueue    // partitions whose archive is to be led
-	flusher  workQueue    // partitions with a segment to be made durable
-	isr      workQueue    // partitions with a change of the ISR to be written
-	seeder   workQueue    // partitions whose log is to begin where the archive ends
-	offliner workQueue    // partitions whose log has failed and is to be named in the metadata
-	fetchers *fetchers    // of what is followed
-	backlog  atomic.Int64 // bytes of tiered partitions that are not archived, about
-	began    time.Time    // zero of the clock that cores go by
+	leader    workQueue // partitions whose archive is to be led
+	flusher   workQueue // partitions with a segment to be made durable
+	isr       workQueue // partitions with a change of the ISR to be written
+	seeder    workQueue // partitions whose log is to begin where the archive ends
+	offliner  workQueue // partitions whose log has failed and is to be named in the metadata
+	fetchers  *fetchers // of what is followed
+	throttles throttles
+	backlog   atomic.Int64 // bytes of tiered partitions that are not archived, about
+	began     time.Time    // zero of the clock that cores go by
 
 	changed chan struct{} // buffered 1: the image has changed
 
@@ -163,6 +176,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	m.seeder.init(func(p *Partition) *atomic.Bool { return &p.seeding })
 	m.offliner.init(func(p *Partition) *atomic.Bool { return &p.reporting })
 	m.fetchers = newFetchers(m)
+	m.setThrottle()
 	store.Subscribe(func(_, _ *meta.Image) {
 		select {
 		case m.changed <- struct{}{}:

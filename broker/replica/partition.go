@@ -40,6 +40,8 @@ type Partition struct {
 	under atomic.Bool           // core's: fewer in-sync replicas than acks=all needs
 	gone  atomic.Pointer[error] // why it is not led here
 
+	throttledLeader, throttledFollower atomic.Bool // see quota.go
+
 	following atomic.Bool // another broker leads; what is below the high watermark may be read here (KIP-392)
 
 	former int32 // the epoch that a former process of this broker led in; -1: none

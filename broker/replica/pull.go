@@ -54,7 +54,11 @@ func (pl *pull) append(m *Manager, a *FetchedPart) error {
 			}
 			p.step(Event{Kind: Appended, LEO: p.log.LEO()})
 			m.metrics.fetched.Add(float64(len(a.Records)))
+			if pl.throttled(m) {
+				m.throttles.follower.charge(len(a.Records))
+			}
 		}
+		pl.caughtUp = a.HW <= p.log.LEO()
 		moved = p.step(Event{Kind: Told, HW: a.HW}).HWMoved
 		if start := min(a.LogStart, p.hw.Load()); start > p.log.LogStart() {
 			if err := p.log.SetLogStart(start); err != nil {

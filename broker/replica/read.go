@@ -50,8 +50,9 @@ func (p *Partition) ReadFollower(off int64, max int, iso Isolation) (Slice, erro
 	return p.readHot(off, max, iso)
 }
 
-// ReadReplica reads for a follower: up to the log's end, whatever is committed. ErrInArchive where only the archive has the offset.
-func (p *Partition) ReadReplica(off int64, max int) (Slice, error) {
+// ReadReplica reads for a follower: up to the log's end, whatever is committed; nothing while the follower is throttled. ErrInArchive where
+// only the archive has the offset.
+func (p *Partition) ReadReplica(follower int32, off int64, max int) (Slice, error) {
 	if err := p.stopped(); err != nil {
 		return Slice{}, err
 	}
@@ -61,7 +62,7 @@ func (p *Partition) ReadReplica(off int64, max int) (Slice, error) {
 	}
 	s := v.slice(off)
 	leo := p.log.LEO()
-	if off >= leo {
+	if off >= leo || !p.serves(follower) {
 		return s, nil
 	}
 	span, err := p.log.Read(off, leo, max)

@@ -21,6 +21,7 @@ func (n *node) replicaOptions() replica.Options {
 
 		Controlled: true, BrokerEpoch: n.brokerEpoch,
 		MinISR:   func(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas },
+		Throttle: n.throttle, Throttled: n.throttled,
 		Upstream: &broker.Upstream{NodeID: n.id, Peers: n.peers},
 		LagMax:   ms("replica.lag.time.max.ms"), Fetchers: int(c.Int("num.replica.fetchers")), FetchWait: ms("replica.fetch.wait.max.ms"),
 		FetchMin: int(c.Int("replica.fetch.min.bytes")), FetchMax: int(c.Int("replica.fetch.response.max.bytes")),

@@ -13,8 +13,24 @@ import (
 
 // inForce merges a topic's configuration.
 func (n *node) inForce(t *meta.Topic) config.Topic {
+	return n.c.Topic(n.dynamic(), t.Configs)
+}
+
+// dynamic is the configuration of brokers that was altered while they ran.
+func (n *node) dynamic() config.Dynamic {
 	img := n.store.Image()
-	return n.c.Topic(config.Dynamic{Broker: img.Configs[meta.BrokerResource(n.id)], Cluster: img.Configs[meta.ClusterResource]}, t.Configs)
+	return config.Dynamic{Broker: img.Configs[meta.BrokerResource(n.id)], Cluster: img.Configs[meta.ClusterResource]}
+}
+
+// throttle is the limit of replication of throttled replicas, bytes a second.
+func (n *node) throttle() (leader, follower int64) {
+	d := n.dynamic()
+	return n.c.Long(d, "leader.replication.throttled.rate"), n.c.Long(d, "follower.replication.throttled.rate")
+}
+
+func (n *node) throttled(t *meta.Topic) (leader, follower []string) {
+	c := n.inForce(t)
+	return c.LeaderThrottled, c.FollowerThrottled
 }
 
 // topicConfig is what log and archive are told of it. A compacted topic is archived like any other and never leaves the broker: the
