@@ -32,6 +32,7 @@ type fetchPart struct {
 	currentEpoch     int32
 	lastFetchedEpoch int32
 	maxBytes         int32
+	replicaStart     int64        // a follower's log start
 	cached           *sessionPart // nil without a session
 
 	p         *replica.Partition
@@ -279,7 +280,7 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 			size += sl.Size
 			left -= sl.Size
 			first = first && sl.Size == 0
-			ready = ready || lim.replica >= 0 && c.s.Options.RackAware && f.news()
+			ready = ready || lim.replica >= 0 && f.news(c.s.Options.RackAware)
 		}
 	}
 	return size, cold, ready

@@ -24,7 +24,7 @@ func (c *conn) resolveReplica(lim *fetchLimits) {
 			f.checkDiverging()
 		}
 		if f.err == nil && !f.diverging.ok {
-			f.err = f.p.Fetched(lim.replica, lim.brokerEpoch, f.offset)
+			f.err = f.p.Fetched(lim.replica, lim.brokerEpoch, f.offset, f.replicaStart)
 		}
 		f.outside = f.p != nil && errors.Is(f.err, localseg.ErrOffsetOutOfRange)
 		c.hint(f)
@@ -40,6 +40,8 @@ func (c *conn) countReplicated(follower int32) {
 	}
 }
 
-// news says that the session has been told another high watermark than there is now: followers that consumers read from are told at
-// once (KIP-392), others with their next records.
-func (f *fetchPart) news() bool { return f.cached != nil && f.slice.HighWatermark != f.cached.hw }
+// news says that the session has been told another log start than there is now, for which a DeleteRecords may wait, or another high
+// watermark, where consumers read from followers (KIP-392): these are told at once, others with their next records.
+func (f *fetchPart) news(racks bool) bool {
+	return f.cached != nil && (racks && f.slice.HighWatermark != f.cached.hw || f.cached.logStart >= 0 && f.slice.LogStart != f.cached.logStart)
+}

@@ -54,6 +54,7 @@ type sessionPart struct {
 	currentEpoch     int32
 	lastFetchedEpoch int32
 	maxBytes         int32
+	replicaStart     int64
 
 	hw, logStart int64 // as last told; -1: not yet
 	sent         bool  // the last answer had records of it
@@ -125,6 +126,7 @@ func requestParts(req *kmsg.FetchRequest, parts []fetchPart) []fetchPart {
 			parts = append(parts, fetchPart{
 				name: t.Topic, id: t.TopicID, partition: p.Partition, offset: p.FetchOffset,
 				currentEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch, maxBytes: p.PartitionMaxBytes,
+				replicaStart: p.LogStartOffset,
 			})
 		}
 	}
@@ -208,6 +210,7 @@ func (s *session) update(req *kmsg.FetchRequest) {
 				s.parts = append(s.parts, sp)
 			}
 			sp.offset, sp.maxBytes = p.FetchOffset, p.PartitionMaxBytes
+			sp.replicaStart = p.LogStartOffset
 			sp.currentEpoch, sp.lastFetchedEpoch = p.CurrentLeaderEpoch, p.LastFetchedEpoch
 		}
 	}
@@ -239,7 +242,7 @@ func (s *session) list(parts []fetchPart) []fetchPart {
 	for _, sp := range s.parts {
 		parts = append(parts, fetchPart{
 			name: sp.key.name, id: sp.key.id, partition: sp.key.partition, offset: sp.offset,
-			currentEpoch: sp.currentEpoch, lastFetchedEpoch: sp.lastFetchedEpoch, maxBytes: sp.maxBytes, cached: sp,
+			currentEpoch: sp.currentEpoch, lastFetchedEpoch: sp.lastFetchedEpoch, maxBytes: sp.maxBytes, replicaStart: sp.replicaStart, cached: sp,
 		})
 	}
 	return parts

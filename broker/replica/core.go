@@ -47,7 +47,7 @@ const (
 	Restarted                       // the log was replaced by one that ends at LEO, all of it committed
 	Truncated                       // the log now ends at LEO
 	Told                            // the leader's answer, which did not diverge, says that its high watermark is HW
-	Fetched                         // follower Replica asked for LEO, so it has everything below
+	Fetched                         // follower Replica asked for LEO, so it has everything below, from LogStart on
 	Ticked                          // time has passed
 	Known                           // the metadata has Replicas and ISR at Version, in Epoch
 	Refused                         // the proposal of Version was not written and cannot be any more
@@ -63,6 +63,7 @@ type Event struct {
 	MinISR   int32
 	LEO      int64
 	HW       int64
+	LogStart int64 // of a follower's log
 	NowMs    int64 // of a clock that never goes back
 	Replicas []int32
 	ISR      []int32
@@ -74,6 +75,7 @@ type Event struct {
 // Effect is what the shell has to do.
 type Effect struct {
 	HWMoved bool      // readers may see more
+	Began   bool      // a follower's log begins elsewhere
 	Stopped bool      // parked requests must be answered NOT_LEADER_OR_FOLLOWER
 	Stale   bool      // the fetch is of a former process of that follower: refuse it
 	Under   bool      // fewer in-sync replicas than demanded, since now: parked acks=all requests must be told

@@ -6,6 +6,7 @@ import "slices"
 type follower struct {
 	id          int32
 	brokerEpoch int64 // of the process that fetched last; -1: none has
+	logStart    int64 // of its log; -1: not known in this epoch
 	leo         int64 // everything below is in its log; -1: not known in this epoch
 	inSync      bool  // in the ISR as the metadata has it
 	proposed    bool  // in the ISR as it is proposed
@@ -41,7 +42,7 @@ func (c *Core) adopt(e Event) {
 			if id == c.self || c.follower(id) != nil {
 				continue
 			}
-			f := follower{id: id, brokerEpoch: -1, leo: -1, leaderLEO: -1}
+			f := follower{id: id, brokerEpoch: -1, logStart: -1, leo: -1, leaderLEO: -1}
 			if i := slices.IndexFunc(was, func(f follower) bool { return f.id == id }); i >= 0 {
 				f = was[i]
 			}
@@ -70,6 +71,8 @@ func (c *Core) fetched(e Event) Effect {
 		return Effect{Stale: true}
 	}
 	f.brokerEpoch = e.BrokerEpoch
+	began := f.logStart != e.LogStart
+	f.logStart = e.LogStart
 	// Caught up is who has all that there is, or had all that there was at its last fetch: a follower that is always one fetch
 	// behind a busy leader is in sync.
 	switch {
@@ -80,7 +83,7 @@ func (c *Core) fetched(e Event) Effect {
 	}
 	f.leo, f.leaderLEO, f.fetchedMs = e.LEO, c.leo, e.NowMs
 	moved := c.advance()
-	return Effect{HWMoved: moved, Propose: c.expand(f, e.Eligible)}
+	return Effect{HWMoved: moved, Began: began, Propose: c.expand(f, e.Eligible)}
 }
 
 // expand proposes a follower for the ISR once it has everything that is, or may have been, committed: up to the high watermark, and up

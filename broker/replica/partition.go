@@ -34,6 +34,7 @@ type Partition struct {
 	core    Core       // guarded by mu
 	readers waiterList // of those that wait for the high watermark; guarded by mu
 	tailers waiterList // of followers that wait for the log end; guarded by mu
+	lows    waiterList // of those that wait for the followers' log starts; guarded by mu
 
 	hw    atomic.Int64          // core's, for readers
 	epoch atomic.Int32          // core's, for readers
@@ -294,29 +295,6 @@ func (p *Partition) SetLogStart(off int64) error {
 		return nil
 	}
 	return p.log.SetLogStart(off)
-}
-
-// DeleteRecords raises the log start to off (-1: high watermark) and returns it.
-func (p *Partition) DeleteRecords(off int64) (int64, error) {
-	if err := p.stopped(); err != nil {
-		return -1, err
-	}
-	hw := p.HighWatermark()
-	if off == -1 {
-		off = hw
-	}
-	if off < 0 || off > hw {
-		return -1, fmt.Errorf("delete records before %d, high watermark %d: %w", off, hw, localseg.ErrOffsetOutOfRange)
-	}
-	if off > p.log.LogStart() {
-		if err := p.log.SetLogStart(off); err != nil {
-			return -1, fmt.Errorf("delete records before %d: %w", off, err)
-		}
-		if a := p.archive.Load(); a != nil {
-			a.DeleteBefore(off)
-		}
-	}
-	return p.log.LogStart(), nil
 }
 
 // EndOffsetForEpoch answers OffsetForLeaderEpoch over the whole history; (-1, -1) for an epoch that is not known. The current epoch

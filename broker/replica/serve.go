@@ -6,9 +6,9 @@ import (
 	"github.com/varvelog/varve/localseg"
 )
 
-// Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below. ErrNotReplica,
-// ErrStaleBroker, localseg.ErrOffsetOutOfRange.
-func (p *Partition) Fetched(replica int32, brokerEpoch, offset int64) error {
+// Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below, from logStart on.
+// ErrNotReplica, ErrStaleBroker, localseg.ErrOffsetOutOfRange.
+func (p *Partition) Fetched(replica int32, brokerEpoch, offset, logStart int64) error {
 	if err := p.stopped(); err != nil {
 		return err
 	}
@@ -17,7 +17,7 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset int64) error {
 	}
 	b := p.m.store.Image().Brokers[replica]
 	e := Event{
-		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, NowMs: p.m.nowMs(),
+		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, LogStart: logStart, NowMs: p.m.nowMs(),
 		Eligible: b != nil && !b.Fenced && !b.Draining && b.Epoch == brokerEpoch,
 	}
 	if rec := p.m.record(p); rec != nil && slices.Contains(rec.Offline, replica) {
@@ -29,8 +29,12 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset int64) error {
 	if !assigned {
 		return ErrNotReplica
 	}
-	if p.do(e).Stale {
+	eff := p.do(e)
+	if eff.Stale {
 		return ErrStaleBroker
+	}
+	if eff.Began {
+		p.wake(&p.lows)
 	}
 	return nil
 }

@@ -70,7 +70,10 @@ func (p *Partition) RemoveTailWaiter(w *Waiter) {
 //
 // No append is missed: a reader adds itself, then reads; the appender moves the high watermark, then looks for waiters. Whatever the
 // order, either the reader sees the new watermark or the appender sees the reader.
-func (p *Partition) wakeAll() { p.wake(&p.readers) }
+func (p *Partition) wakeAll() {
+	p.wake(&p.readers)
+	p.wake(&p.lows)
+}
 
 // wakeTails wakes the followers that wait for the log to grow.
 func (p *Partition) wakeTails() { p.wake(&p.tailers) }
