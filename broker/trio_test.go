@@ -333,6 +333,24 @@ func valueBatch(t testing.TB, values ...string) []byte {
 	return b
 }
 
+// batchValues lists the values of all records in b.
+func batchValues(t testing.TB, b []byte) (out []string) {
+	t.Helper()
+	for len(b) > 0 {
+		batch, rest, err := record.Next(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := batch.Records(1 << 20)
+		for it.Next() {
+			out = append(out, string(it.Record().Value))
+		}
+		it.Close()
+		b = rest
+	}
+	return out
+}
+
 // values lists what a broker has locally of its log in [from, to), whatever is committed.
 func (c *trio) values(id int32, t *meta.Topic, from, to int64) []string {
 	c.t.Helper()
@@ -353,18 +371,7 @@ func (c *trio) values(id int32, t *meta.Topic, from, to int64) []string {
 		}
 		from = span.Next
 		span.Release()
-		for len(b) > 0 {
-			batch, rest, err := record.Next(b)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			it := batch.Records(1 << 20)
-			for it.Next() {
-				out = append(out, string(it.Record().Value))
-			}
-			it.Close()
-			b = rest
-		}
+		out = append(out, batchValues(c.t, b)...)
 	}
 	return out
 }

@@ -153,7 +153,10 @@ type Partition struct {
 	Adding, Removing []int32
 	// Offline are those of Replicas whose log met an error of the disk: their brokers live, but do not serve it.
 	Offline []int32
-	Pointer Pointer
+	// Recovering says that the leader was elected uncleanly, and has not compared its log with the archive since (Kafka's leader
+	// recovery state): it must not serve before that.
+	Recovering bool
+	Pointer    Pointer
 	ModRev  int64
 }
 

@@ -22,6 +22,8 @@ type Edit struct {
 	Registration int64
 	// Online are replicas whose log is taken for sound again: their brokers have begun anew. Who is elected is, too.
 	Online []int32
+	// Unclean says that the leader was not in sync: the record is Recovering until the leader has compared its log with the archive.
+	Unclean bool
 }
 
 // Election makes Leader (-1: none) the leader of a partition, with the ISR as given.
@@ -168,6 +170,7 @@ func (s *Store) prepare(term int64, batch []Edit) ([]Guard, []*Partition) {
 		if x.Elect {
 			p.LeaderEpoch++
 		}
+		p.Recovering = p.Recovering || x.Unclean
 		p.Offline = slices.DeleteFunc(p.Offline, func(id int32) bool {
 			return x.Elect && id == x.Leader || slices.Contains(x.Online, id) || !slices.Contains(x.Replicas, id)
 		})

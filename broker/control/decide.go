@@ -199,7 +199,7 @@ func (d *decider) lead(t *meta.Topic, e *meta.Edit) (why Reason) {
 	switch {
 	case e.Leader < 0 && d.rules.Unclean(t) && d.anyone(e) >= 0:
 		e.Leader = d.anyone(e)
-		e.ISR = []int32{e.Leader}
+		e.ISR, e.Unclean = []int32{e.Leader}, true
 		why = Unclean
 	case e.Leader < 0 && was < 0:
 		return ""

@@ -113,6 +113,7 @@ func (m *Manager) tryISR(ctx context.Context, p *Partition, prop *Proposal, rec 
 	next := *rec
 	next.ISR = prop.ISR
 	next.PartitionEpoch++
+	next.Recovering = false // nobody joins before this leader serves
 	alive := []meta.BrokerEpoch{{ID: m.o.NodeID, Epoch: self}}
 	for _, j := range prop.Joiners {
 		alive = append(alive, meta.BrokerEpoch{ID: j.ID, Epoch: j.BrokerEpoch})

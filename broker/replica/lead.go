@@ -74,6 +74,7 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 		return nil // a newer epoch is in the queue, or nothing is to be led
 	}
 	p.archive.Store(a)
+	p.compared(epoch)
 	if p.resuming.Load() {
 		p.resuming.Store(false)
 		p.ready.Store(true)
@@ -82,6 +83,16 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	p.wakeAll() // who waits for archived records
 	a.Notify()
 	return nil
+}
+
+// compared lets p be served by a leader that was elected uncleanly, if it still is in that epoch.
+func (p *Partition) compared(epoch int32) {
+	p.appendMu.Lock()
+	done := p.LeaderEpoch() == epoch && p.comparing.Swap(false)
+	p.appendMu.Unlock()
+	if done {
+		p.m.announce()
+	}
 }
 
 // restartWhy says in which epoch a log is to be replaced, and why.

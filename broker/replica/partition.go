@@ -56,6 +56,7 @@ type Partition struct {
 	resuming atomic.Bool           // waits for the archive, see lead.go
 
 	restarting atomic.Bool // the log is being replaced, see restart
+	comparing  atomic.Bool // elected uncleanly: not served before the log is compared with the archive
 
 	queued       atomic.Bool // in Manager.leader
 	proposing    atomic.Bool // in Manager.isr
@@ -126,7 +127,7 @@ func (p *Partition) stopped() error {
 	if err := p.Offline(); err != nil {
 		return err
 	}
-	if p.restarting.Load() {
+	if p.restarting.Load() || p.comparing.Load() {
 		return ErrNotAvailable
 	}
 	return nil

@@ -62,6 +62,7 @@ func (s Pointers) commit(ctx context.Context, id manifest.PartitionID, old, next
 		}
 	}
 	changed := *p
+	changed.Recovering = false // what leads the archive has been compared with the log
 	changed.Pointer = meta.Pointer{Manifest: next.Manifest, N: next.N, Through: next.Through, ThroughTime: next.ThroughTime, Pins: p.Pointer.Pins}
 	stored, err := write(ctx, &changed)
 	if errors.Is(err, meta.ErrConflict) {

@@ -40,6 +40,7 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	if p.tiered.Load() && mp.Pointer.Through > p.log.LEO() && p.ready.Load() {
 		p.restarting.Store(true)
 	}
+	p.comparing.Store(p.unproven(mp))
 	eff := p.step(Event{
 		Kind: Elected, Epoch: mp.LeaderEpoch, LEO: p.log.LEO(), NowMs: m.nowMs(),
 		Version: mp.PartitionEpoch, Replicas: mp.Replicas, ISR: mp.ISR,
@@ -61,6 +62,13 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	m.o.Logger.Info("leader", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch, "offset", p.log.LEO())
 }
 
+// unproven: the leader was elected uncleanly. Its log may differ from the archive below archived-through although it is longer; what was
+// acknowledged on top of it would be lost when the archive wins (PROTOCOLS 1.6). So the archive is asked first. A leader from the ISR has
+// all that is archived, and serves also while the object store is away.
+func (p *Partition) unproven(mp *meta.Partition) bool {
+	return mp.Recovering && mp.Pointer.Manifest != "" && p.tiered.Load()
+}
+
 // becomeFollower: what was led here is led here no more; the log goes on as the leader's copy.
 func (m *Manager) becomeFollower(p *Partition, now assignment) {
 	if p.Leading() {
@@ -69,6 +77,7 @@ func (m *Manager) becomeFollower(p *Partition, now assignment) {
 	}
 	p.appendMu.Lock() // an append that was under way ends first
 	p.assigned = -1
+	p.comparing.Store(false)
 	p.step(Event{Kind: Followed, Epoch: now.epoch})
 	p.following.Store(true)
 	p.appendMu.Unlock()
