@@ -52,11 +52,12 @@ func (m Mutant) pointers(_ *World, p tier.Pointers) tier.Pointers {
 func Mutants() []Mutant {
 	crashing := func(p *plan) { p.crashes = true }
 	machines := func(p *plan) { p.crashes, p.machines = true, true }
+	deleting := func(p *plan) { p.topics = true } // two write manifests in one epoch: its leader, and who collects a deleted topic
 	return []Mutant{
 		{Name: "the store acknowledges a segment and drops it", Bucket: onPut(drop)},
 		{Name: "the store keeps a segment with a flipped bit", Bucket: onPut(flip)},
 		{Name: "the store loses a segment on any delete", Bucket: func(b objstore.Bucket) objstore.Bucket { return &overDeleter{Bucket: b} }},
-		{Name: "a conditional create overwrites", Bucket: func(b objstore.Bucket) objstore.Bucket { return overwriter{b} }},
+		{Name: "a conditional create overwrites", Plan: deleting, Bucket: func(b objstore.Bucket) objstore.Bucket { return overwriter{b} }},
 		{Name: "a commit of a pointer is reported and not made", Plan: crashing, Pointer: func(p tier.Pointers) tier.Pointers { return forgetful{p} }},
 		{Name: "a write to a log is acknowledged and lost", Disk: onFile(".log", func() fileBug { return &lostWrite{} })},
 		{Name: "a byte of a log changes", Disk: onFile(".log", func() fileBug { return &badByte{} })},

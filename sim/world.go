@@ -75,7 +75,7 @@ func New(seed uint64, o Options) *World {
 		w.log = slog.New(slog.DiscardHandler)
 	}
 	w.mutant.adjust(&w.plan)
-	w.store = fault.New(w.bucket, fault.Options{Seed: seed})
+	w.store = fault.New(newLedger(w.bucket, w.violate), fault.Options{Seed: seed})
 	w.history = newHistory(w)
 	w.offsets = newOffsets(w)
 	w.moments = &moments{}
