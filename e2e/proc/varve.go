@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// Varve is one `varve dev` process. Its methods have one caller at a time.
+// Varve is one broker's process: `varve dev`, or `varve server` where Config is set. Its methods have one caller at a time.
 type Varve struct {
 	Bin    string // the binary
+	Config string // --config of `varve server`; it names the directory and the addresses
 	Dir    string // --data-dir
 	Listen string // HOST:PORT of Kafka; filled by Start where empty
 	Admin  string // HOST:PORT of /readyz; filled by Start where empty
@@ -33,14 +34,14 @@ type Varve struct {
 
 // Start starts the process and waits until it serves, or ctx ends.
 func (v *Varve) Start(ctx context.Context) error {
-	if err := v.begin(); err != nil {
+	if err := v.Begin(); err != nil {
 		return err
 	}
-	return v.ready(ctx)
+	return v.Ready(ctx)
 }
 
-// begin starts the process and does not wait for it.
-func (v *Varve) begin() error {
+// Begin starts the process and does not wait for it.
+func (v *Varve) Begin() error {
 	for _, p := range []*string{&v.Listen, &v.Admin} {
 		if *p == "" {
 			a, err := FreeAddr()
@@ -50,8 +51,11 @@ func (v *Varve) begin() error {
 			*p = a
 		}
 	}
-	args := append([]string{"dev", "--data-dir", v.Dir, "--listen", v.Listen, "--admin", v.Admin}, v.Args...)
-	cmd := exec.Command(v.Bin, args...)
+	args := []string{"dev", "--data-dir", v.Dir, "--listen", v.Listen, "--admin", v.Admin}
+	if v.Config != "" {
+		args = []string{"server", "--config", v.Config}
+	}
+	cmd := exec.Command(v.Bin, append(args, v.Args...)...)
 	cmd.Env = append(os.Environ(), v.Env...)
 	var out io.Writer = &v.kept
 	if v.Log != nil {
@@ -70,7 +74,8 @@ func (v *Varve) begin() error {
 	return nil
 }
 
-func (v *Varve) ready(ctx context.Context) error {
+// Ready waits until the process serves, or ctx ends, which kills it.
+func (v *Varve) Ready(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

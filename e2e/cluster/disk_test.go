@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// A disk that is gone takes the log and the etcd member with it.
+func TestBrokerReturnsWithAnEmptyDisk(t *testing.T) {
+	w := together(t)
+	w.topic("empty", each...)
+	l := w.startLoad("empty", 3)
+	l.more(200)
+	w.Broker(1).Kill()
+	if err := os.RemoveAll(w.Broker(1).Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(w.Broker(1).Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.more(200)
+	w.startOne(1)
+	w.inSync("empty")
+	l.more(200)
+	l.stop()
+	w.sameReplicas("empty", 3)
+}
+
+// An older copy of a disk ends with a clean-shutdown marker, and lacks what was acknowledged since.
+func TestBrokerReturnsWithAnOlderDisk(t *testing.T) {
+	w := apart(t)
+	w.topic("older", each...)
+	l := w.startLoad("older", 3)
+	l.more(200)
+	v := w.Broker(1)
+	w.stopOne(1)
+	old := v.Dir + ".old"
+	if out, err := exec.Command("cp", "-a", v.Dir, old).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	w.startOne(1)
+	w.inSync("older")
+	l.more(300)
+	v.Kill()
+	if err := os.RemoveAll(v.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(old, v.Dir); err != nil {
+		t.Fatal(err)
+	}
+	w.startOne(1)
+	w.inSync("older")
+	l.more(200)
+	l.stop()
+	w.sameReplicas("older", 3)
+}
