@@ -16,7 +16,12 @@ import (
 // tool runs one of Kafka's command-line tools against v.
 func tool(t *testing.T, v *proc.Varve, stdin, name string, args ...string) string {
 	t.Helper()
-	return sh(t, stdin, filepath.Join(env(t, "VARVE_KAFKA"), "bin", name), append(args, "--bootstrap-server", v.Listen)...)
+	return sh(t, stdin, kafka(t, name), append(args, "--bootstrap-server", v.Listen)...)
+}
+
+func kafka(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(env(t, "VARVE_KAFKA"), "bin", name)
 }
 
 func holds(t *testing.T, what, text string, wants ...string) {
