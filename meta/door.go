@@ -157,7 +157,7 @@ type Partition struct {
 	// recovery state): it must not serve before that.
 	Recovering bool
 	Pointer    Pointer
-	ModRev  int64
+	ModRev     int64
 }
 
 // Pointer is the archive's part of a partition record (PROTOCOLS 1.2).
