@@ -57,8 +57,8 @@ func (c Config) GoString() string { return c.String() }
 const minPart = 5 << 20 // S3's limit for all parts but the last
 
 func (c *Config) fill() error {
-	if c.Bucket == "" || strings.Contains(c.Bucket, "/") {
-		return fmt.Errorf("open S3 bucket: bad bucket name %q", c.Bucket)
+	if len(c.Bucket) < 3 || len(c.Bucket) > 63 || strings.Contains(c.Bucket, "/") { // the stores' own bounds; a client that checks them fails as if the store were away
+		return fmt.Errorf("open S3 bucket: bad bucket name %q: it has 3 to 63 characters", c.Bucket)
 	}
 	if err := objstore.CheckPrefix(c.Prefix); err != nil || strings.HasSuffix(c.Prefix, "/") {
 		return fmt.Errorf("open S3 bucket %s: bad prefix %q", c.Bucket, c.Prefix)
