@@ -465,3 +465,33 @@ func TestGracefulMoveStallsNobody(t *testing.T) { // BUG-078
 		c.same(b, 1, 2, 3)
 	})
 }
+
+func TestRequestForAStoppingLeaderWaitsForItsSuccessor(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		tp := c.topic("t", 1, 2, 3)
+		c.mustProduce(1, tp, "a")
+		began := time.Now()
+		if p := c.produce(2, tp, -1, "x"); p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != 1 || time.Since(began) > 0 {
+			t.Fatalf("code %d, leader %+v after %s", p.ErrorCode, p.CurrentLeader, time.Since(began))
+		}
+		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		c.until("all know", func() bool { return c.brokers[2].store.Image().Brokers[1].Draining })
+		began = time.Now()
+		if p := c.produce(3, tp, -1, "x"); p.ErrorCode != kerr.NotLeaderForPartition.Code || time.Since(began) > 150*time.Millisecond {
+			t.Fatalf("before anybody is elected: code %d after %s", p.ErrorCode, time.Since(began))
+		}
+		// The client was sent here a moment before this broker's own image says so.
+		late := make(chan kmsg.ProduceResponseTopicPartition, 1)
+		go func() { late <- c.produce(2, tp, -1, "b") }()
+		time.Sleep(20 * time.Millisecond)
+		c.elect(tp, 2, 2, 3)
+		if p := <-late; p.ErrorCode != 0 {
+			t.Fatalf("code %d, leader %+v", p.ErrorCode, p.CurrentLeader)
+		}
+		if got := c.same(tp, 2, 3); strings.Join(got, "") != "ab" {
+			t.Fatalf("records %q", got)
+		}
+	})
+}

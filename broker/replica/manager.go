@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -340,7 +341,7 @@ func (m *Manager) find(tp TopicPartition) (*Partition, <-chan struct{}) {
 
 // await says why tp is not served here, waiting where it soon will be.
 func (m *Manager) await(tp TopicPartition) (*Partition, error) {
-	var timeout <-chan time.Time
+	var timeout, successor <-chan time.Time
 	for {
 		p, hosts := m.find(tp)
 		switch {
@@ -348,7 +349,18 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 			return p, nil
 		}
 		if err := m.mine(tp); err != nil {
-			return nil, err
+			if !errors.Is(err, ErrNotLeader) || !m.mayFollow(tp) {
+				return nil, err
+			}
+			if successor == nil {
+				successor = time.After(handOverWait)
+			}
+			select {
+			case <-hosts:
+				continue
+			case <-successor:
+				return nil, err
+			}
 		}
 		if p != nil && p.failed.Load() {
 			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
@@ -365,6 +377,25 @@ func (m *Manager) await(tp TopicPartition) (*Partition, error) {
 			return nil, ErrNotAvailable
 		}
 	}
+}
+
+// handOverWait is how long a request for what a stopping broker still leads waits here: that one may have told the client already that
+// this broker leads, a moment before its own image does.
+const handOverWait = 100 * time.Millisecond
+
+// mayFollow says that the leader of tp is about to stop, and that this broker is in sync: it may lead in a moment.
+func (m *Manager) mayFollow(tp TopicPartition) bool {
+	img := m.store.Image()
+	t := img.Topics[tp.Topic]
+	if tp.ID != (manifest.TopicID{}) {
+		t = img.TopicsByID[tp.ID]
+	}
+	if t == nil || tp.Partition < 0 || int(tp.Partition) >= len(t.Partitions) {
+		return false
+	}
+	p := t.Partitions[tp.Partition]
+	b := img.Brokers[p.Leader]
+	return b != nil && b.Draining && slices.Contains(p.ISR, m.o.NodeID)
 }
 
 // mine says why this broker is not to lead tp, nil if it is.

@@ -82,16 +82,24 @@ var peerDialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, I
 // handOverMax bounds how long a stop waits for leaderships to be handed over: without a controller nobody takes them.
 const handOverMax = 5 * time.Second
 
-// handOver moves leaderships away while this broker still serves.
+// forwarding is how long a broker that has handed over its leaderships goes on answering who leads now: a client whose connection ends
+// without that tries again here, backs off, and asks others only then, which with some clients takes seconds.
+const forwarding = time.Second
+
+// handOver moves leaderships away while this broker still serves, and lets its clients follow them.
 func (n *node) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, handOverMax)
+	drain, cancel := context.WithTimeout(ctx, handOverMax)
 	defer cancel()
 	began := time.Now()
-	if err := n.member.Drain(ctx); err != nil {
+	held := control.Held(n.store.Image(), n.id)
+	if err := n.member.Drain(drain); err != nil {
 		n.log.Warn("hand over leaderships", "err", err)
 		return
 	}
 	n.log.Info("leaderships are handed over", "took", time.Since(began))
+	if held > 0 {
+		sleep(ctx, forwarding)
+	}
 }
 
 // lastTogetherMax bounds how long a stopping broker with an etcd member in it stays for others that are stopping too.
