@@ -71,6 +71,19 @@ func readState(dir string) (*dirState, error) {
 	return &s, nil
 }
 
+// ArchiveOf is the URL of the archive that a restore has given the cluster in a data directory; empty for a directory that no restore has
+// made. A restore that has not ended is ErrUnfinished.
+func ArchiveOf(dir string) (string, error) {
+	s, err := readState(dir)
+	if err != nil || s == nil {
+		return "", err
+	}
+	if s.State != stateComplete {
+		return "", fmt.Errorf("data directory %s: %w", dir, ErrUnfinished)
+	}
+	return s.Archive, nil
+}
+
 // write replaces restore.json, durably.
 func (s *dirState) write(dir string) error {
 	s.Format = stateFormat

@@ -22,6 +22,8 @@ var (
 	ErrNotArchive = errors.New("the bucket holds no varve archive")
 	// ErrDone: the directory holds a finished restore.
 	ErrDone = errors.New("already restored")
+	// ErrUnfinished: a restore into the directory was interrupted.
+	ErrUnfinished = errors.New("an unfinished restore is in it; run the same restore again, or remove the directory")
 	// ErrInUse: the destination is used by another process, or holds something else.
 	ErrInUse = errors.New("destination is in use")
 	// ErrRequest: what is asked for contradicts itself or names what is not there.

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/recovery"
 )
 
 // Names below a data directory that `varve dev` and `varve restore --data-dir` share.
@@ -36,9 +39,13 @@ func devCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		archive, err := devArchive(abs)
+		if err != nil {
+			return err
+		}
 		defaults := map[string]string{
 			"log.dirs": abs, "listeners": listener, "admin.listen": *admin, "etcd.embedded": "true",
-			"archive.url": "file://" + filepath.Join(abs, archiveDir), "node.id": "1", "offsets.topic.replication.factor": "1",
+			"archive.url": archive, "node.id": "1", "offsets.topic.replication.factor": "1",
 		}
 		c, inert, err := merge(defaults, fromEnvironment(os.Environ()), given)
 		if err != nil {
@@ -47,4 +54,18 @@ func devCommand() *cobra.Command {
 		return runNode(cmd.Context(), c, inert)
 	}
 	return cmd
+}
+
+// devArchive is the archive of a data directory where archive.url is not set: the directory in it, or, where a restore has made the
+// data directory, the one that the restore was told.
+func devArchive(dir string) (string, error) {
+	inside := "file://" + filepath.Join(dir, archiveDir)
+	told, err := recovery.ArchiveOf(dir)
+	if err != nil || told == "" {
+		return inside, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, archiveDir, manifest.ArchiveKey)); err == nil {
+		return inside, nil // it has moved with its directory
+	}
+	return told, nil
 }
