@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/group"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/manifest"
@@ -125,7 +126,7 @@ func (g *groups) topic(ctx context.Context) (*meta.Topic, error) {
 	spec, err := g.s.spec(img, newTopic{
 		name:        offsetsTopic,
 		partitions:  int32(conf.Int("offsets.topic.num.partitions")),
-		replication: int16(min(conf.Int("offsets.topic.replication.factor"), int64(max(members(img), 1)))),
+		replication: offsetsReplication(conf, img),
 		configs: map[string]string{
 			"cleanup.policy":   "compact",
 			"compression.type": "producer",
@@ -137,6 +138,19 @@ func (g *groups) topic(ctx context.Context) (*meta.Topic, error) {
 		return nil, err
 	}
 	return g.s.createTopic(ctx, spec)
+}
+
+// offsetsReplication is offsets.topic.replication.factor, but no more than the brokers that the cluster is meant to have: those that it
+// has had, or that etcd.initial.cluster names; one where etcd is in this process alone. With external etcd nobody knows how many are to
+// come, and the key holds as it does with Kafka: until so many brokers live there is no coordinator. A cluster whose first broker was
+// asked first would have one replica of its offsets for good.
+func offsetsReplication(conf *config.Broker, img *meta.Image) int16 {
+	want := conf.Int("offsets.topic.replication.factor")
+	named := len(conf.List("etcd.initial.cluster"))
+	if named == 0 && !conf.Bool("etcd.embedded") {
+		return int16(want)
+	}
+	return int16(min(want, int64(max(members(img), named, 1))))
 }
 
 // members counts the brokers of the cluster, also those that are away for a while: the topic is not made for good with fewer replicas

@@ -10,13 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/memkv"
 )
 
 // groupWorld is a broker with few partitions of __consumer_offsets and no delay of first rebalances.
 func groupWorld(t testing.TB, set settings, props map[string]string) *world {
 	t.Helper()
-	all := map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+	all := map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4", "etcd.embedded": "true"}
 	for k, v := range props {
 		all[k] = v
 	}
@@ -499,5 +500,37 @@ func TestOffsetsTopicIsReadableAsKafkas(t *testing.T) {
 	b := val.AppendTo(nil)
 	if !bytes.Contains(raw, key.AppendTo(nil)) || !bytes.Contains(raw, b[:14]) {
 		t.Errorf("log: %x\nwant key %x and value %x", raw, key.AppendTo(nil), b)
+	}
+}
+
+func TestOffsetsTopicHasAsManyReplicasAsTheClusterIsMeantToHave(t *testing.T) {
+	brokers := func(ids ...int32) *meta.Image {
+		img := &meta.Image{Known: map[int32]*meta.Broker{}}
+		for _, id := range ids {
+			img.Known[id] = &meta.Broker{ID: id}
+		}
+		return img
+	}
+	three := map[string]string{"etcd.initial.cluster": "1@a:1:2,2@b:1:2,3@c:1:2"}
+	for _, c := range []struct {
+		name  string
+		props map[string]string
+		img   *meta.Image
+		want  int16
+	}{
+		{"alone", map[string]string{"etcd.embedded": "true"}, brokers(1), 1},
+		{"first of three", three, brokers(1), 3},
+		{"all of three", three, brokers(1, 2, 3), 3},
+		{"external etcd, first broker", map[string]string{"etcd.endpoints": "a:1"}, brokers(1), 3},
+		{"as told", map[string]string{"etcd.endpoints": "a:1", "offsets.topic.replication.factor": "1"}, brokers(1, 2), 1},
+		{"more brokers than replicas", three, brokers(1, 2, 3, 4, 5), 3},
+	} {
+		conf, _, err := config.New(c.props)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := offsetsReplication(conf, c.img); got != c.want {
+			t.Errorf("%s: %d replicas, want %d", c.name, got, c.want)
+		}
 	}
 }

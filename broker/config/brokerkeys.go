@@ -94,7 +94,7 @@ var brokerKeys = limits([]Key{
 	{Name: "offsets.retention.check.interval.ms", Type: Long, Default: "600000", Min: 1, Max: math.MaxInt64},
 	{Name: "offsets.retention.minutes", Type: Int, Default: "10080", Min: 1, Max: math.MaxInt32},
 	{Name: "offsets.topic.num.partitions", Type: Int, Default: "50", Min: 1, Max: math.MaxInt32},
-	{Name: "offsets.topic.replication.factor", Type: Short, Default: "3", Min: 1, Max: math.MaxInt16, Doc: "capped to the brokers of the cluster"},
+	{Name: "offsets.topic.replication.factor", Type: Short, Default: "3", Min: 1, Max: math.MaxInt16, Doc: "with embedded etcd no more than etcd.initial.cluster names, or the cluster has had"},
 	{Name: "offsets.topic.segment.bytes", Type: Int, Default: "104857600", Min: 1 << 20, Max: math.MaxInt32},
 
 	// replication
