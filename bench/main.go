@@ -57,7 +57,7 @@ func run(o options) error {
 	}()
 	defer killAll()
 	r := &report{}
-	for _, suite := range []func(options, *report) error{loadSuite, latencySuite, fetchSuite, startSuite, archiveSuite} {
+	for _, suite := range []func(options, *report) error{loadSuite, latencySuite, fetchSuite, startSuite, archiveSuite, failoverSuite, replicatedSuite, manySuite} {
 		if err := suite(o, r); err != nil {
 			r.print(os.Stderr)
 			return err

@@ -27,8 +27,15 @@ func (r result) num(path string) float64 {
 	return f
 }
 
+// target is what the load generator runs against: one broker or several.
+type target interface {
+	addr() string // one or more, comma separated
+	pid() string
+	String() string
+}
+
 // load runs the load generator against b.
-func load(o options, b *broker, args ...string) (result, error) {
+func load(o options, b target, args ...string) (result, error) {
 	cmd := exec.Command(o.loadgen, append([]string{"-brokers", b.addr(), "-broker-pids", b.pid()}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -37,10 +44,10 @@ func load(o options, b *broker, args ...string) (result, error) {
 		err = e
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: loadgen %s: %w\n%s (broker's log: %s)", b.name, strings.Join(args, " "), err, out, b.log)
+		return nil, fmt.Errorf("%s: loadgen %s: %w\n%s", b, strings.Join(args, " "), err, out)
 	}
 	if e, ok := r["first_error"]; ok {
-		return nil, fmt.Errorf("%s: loadgen %s: a record failed: %v", b.name, strings.Join(args, " "), e)
+		return nil, fmt.Errorf("%s: loadgen %s: a record failed: %v", b, strings.Join(args, " "), e)
 	}
 	return r, nil
 }

@@ -16,6 +16,7 @@ import (
 // peer is one of the two brokers under test: how to lay out a data directory and how to start on it.
 type peer struct {
 	name    string
+	port    int                              // 0: any two free ports in a row
 	prepare func(dir string, port int) error // once for a new directory
 	command func(dir string, port int) *exec.Cmd
 }
@@ -98,8 +99,10 @@ var running = struct {
 func launch(p peer, dir string) (*broker, error) {
 	b := &broker{peer: p, dir: dir, log: dir + ".log"}
 	_, err := os.Stat(dir)
-	if b.port, err = portOf(dir, err == nil); err != nil {
-		return nil, err
+	if b.port = p.port; b.port == 0 {
+		if b.port, err = portOf(dir, err == nil); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		if err := p.prepare(dir, b.port); err != nil {
@@ -129,25 +132,43 @@ func portOf(dir string, known bool) (int, error) {
 	if text, err := os.ReadFile(file); err == nil && known {
 		return strconv.Atoi(string(text))
 	}
+	port, err := freePorts(2)
+	if err != nil {
+		return 0, err
+	}
+	return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o644)
+}
+
+// freePorts finds n free ports in a row and returns the first.
+func freePorts(n int) (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return 0, err
 		}
 		port := l.Addr().(*net.TCPAddr).Port
-		next, err := net.Listen("tcp", addr(port+1))
 		l.Close()
-		if err != nil {
-			continue
+		free := true
+		for i := range n {
+			if l, err := net.Listen("tcp", addr(port+i)); err != nil {
+				free = false
+			} else {
+				l.Close()
+			}
 		}
-		next.Close()
-		return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o644)
+		if free {
+			return port, nil
+		}
 	}
-	return 0, errors.New("no two free ports in a row")
+	return 0, fmt.Errorf("no %d free ports in a row", n)
 }
 
 func (b *broker) addr() string { return addr(b.port) }
 func (b *broker) pid() string  { return strconv.Itoa(b.cmd.Process.Pid) }
+
+func (b *broker) who() string { return b.name }
+
+func (b *broker) String() string { return fmt.Sprintf("%s (log: %s)", b.name, b.log) }
 
 // stop ends the process by a signal and waits; SIGTERM is given a minute.
 func (b *broker) stop(sig syscall.Signal) error {

@@ -91,6 +91,15 @@ var goals = []goal{
 	{"start/2000", "ready_clean_ms", false, true, 1500},
 	{"start/2000", "ready_killed_ms", false, true, 3000},
 	{"fetch/archived", "mb_per_s", true, false, 0.80},
+	{"failover/kill", "max_ack_gap_ms", false, true, 1000},
+	{"failover/kill-quorum", "max_ack_gap_ms", false, true, 2500},
+	{"failover/term", "max_ack_gap_ms", false, true, 100},
+	{"produce/rf3/16K", "mb_per_s", true, false, 1.5},
+	{"produce/rf3/16K", "broker_cpu_s_per_gb", true, true, 0.50},
+	{"produce/rf3/256K", "mb_per_s", true, false, 1.5},
+	{"produce/rf3/256K", "broker_cpu_s_per_gb", true, true, 0.50},
+	{"rf3/2000", "failover_ms", false, true, 3000},
+	{"rf3/2000", "idle_cpu_percent", false, true, 3},
 }
 
 // finish computes ratios and holds medians to their goals.

@@ -9,7 +9,7 @@ import (
 )
 
 // pair runs f on every peer in turn, o.runs times, turning the order round each time, and records what it returns.
-func pair(o options, r *report, name string, bs []*broker, f func(b *broker, run int) (map[string]float64, error)) error {
+func pair[B interface{ who() string }](o options, r *report, name string, bs []B, f func(b B, run int) (map[string]float64, error)) error {
 	if !o.only.MatchString(name) {
 		return nil
 	}
@@ -20,7 +20,7 @@ func pair(o options, r *report, name string, bs []*broker, f func(b *broker, run
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			r.add(name, b.name, run, m)
+			r.add(name, b.who(), run, m)
 		}
 	}
 	return nil
