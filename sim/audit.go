@@ -14,32 +14,6 @@ import (
 	"github.com/varvelog/varve/tier"
 )
 
-// image reads the metadata as it is, past all faults.
-func (w *World) image() (*meta.Image, error) {
-	s, err := meta.Open(context.Background(), w.kv, w.cluster, meta.Options{Logger: w.log})
-	if err != nil {
-		return nil, err
-	}
-	return s.Image(), nil
-}
-
-// archivedThrough is what is committed, of deleted topics too.
-func (w *World) archivedThrough() map[manifest.PartitionID]int64 {
-	out := map[manifest.PartitionID]int64{}
-	img, err := w.image()
-	if err != nil {
-		return out
-	}
-	for _, topics := range []map[manifest.TopicID]*meta.Topic{img.TopicsByID, img.Deleted} {
-		for _, t := range topics {
-			for _, p := range t.Partitions {
-				out[p.ID] = p.Pointer.Through
-			}
-		}
-	}
-	return out
-}
-
 // moments are the times to which a restore is tried at the end.
 type moments struct {
 	mu   sync.Mutex
@@ -67,7 +41,7 @@ func (h *History) moment() moment {
 }
 
 // auditAll looks at the bucket now and then, and remembers moments.
-func (w *World) auditAll(ctx context.Context) {
+func (w *stage) auditAll(ctx context.Context) {
 	rng := w.rand("audit")
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(1+rng.IntN(6000))*time.Millisecond)
@@ -81,7 +55,7 @@ func (w *World) auditAll(ctx context.Context) {
 
 // audit checks that every object that a committed manifest lists is there, unless it is doomed, and that nothing local is gone
 // that is not archived.
-func (w *World) audit() {
+func (w *stage) audit() {
 	img, err := w.image()
 	if err != nil {
 		return // there is no cluster yet
@@ -103,7 +77,7 @@ func (w *World) audit() {
 	}
 }
 
-func (w *World) auditPartition(ctx context.Context, r *tier.Reader, t *meta.Topic, p *meta.Partition) {
+func (w *stage) auditPartition(ctx context.Context, r *tier.Reader, t *meta.Topic, p *meta.Partition) {
 	for range 5 {
 		if p.Pointer.Manifest == "" {
 			return
@@ -133,7 +107,7 @@ func (w *World) auditPartition(ctx context.Context, r *tier.Reader, t *meta.Topi
 	}
 }
 
-func (w *World) auditManifest(ctx context.Context, r *tier.Reader, ptr meta.Pointer) error {
+func (w *stage) auditManifest(ctx context.Context, r *tier.Reader, ptr meta.Pointer) error {
 	m, err := r.Manifest(ctx, ptr.Manifest)
 	if err != nil {
 		return fmt.Errorf("manifest %s: %w", ptr.Manifest, err)

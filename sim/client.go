@@ -14,7 +14,7 @@ import (
 
 // client is one connection to the broker, made anew when it breaks; one request at a time. For one goroutine.
 type client struct {
-	w    *World
+	dial func() (net.Conn, error)
 	conn net.Conn
 	next int32
 }
@@ -24,8 +24,8 @@ var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("sim"))
 const answerWait = 15 * time.Second
 
 // do sends a request and waits for its answer. Any error leaves the outcome unknown.
-func (c *client) do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	if err := c.send(ctx, req); err != nil {
+func (c *client) do(ctx context.Context, _ *part, req kmsg.Request) (kmsg.Response, error) {
+	if err := c.send(ctx, nil, req); err != nil {
 		return nil, err
 	}
 	conn := c.conn
@@ -39,12 +39,12 @@ func (c *client) do(ctx context.Context, req kmsg.Request) (kmsg.Response, error
 }
 
 // send writes a request, connecting first where it has to.
-func (c *client) send(ctx context.Context, req kmsg.Request) error {
+func (c *client) send(ctx context.Context, _ *part, req kmsg.Request) error {
 	for c.conn == nil {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		conn, err := c.w.network.dial()
+		conn, err := c.dial()
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue
@@ -86,6 +86,9 @@ func (c *client) receive(req kmsg.Request) (kmsg.Response, error) {
 	resp := req.ResponseKind()
 	return resp, resp.ReadFrom(b)
 }
+
+// certain: there is only one broker.
+func (c *client) certain() bool { return true }
 
 func (c *client) close() {
 	if c.conn != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker/group"
-	"github.com/varvelog/varve/broker/replica"
 )
 
 const offsetsTopic = "__consumer_offsets"
@@ -133,13 +132,13 @@ func (o *offsets) drop(t *topic) {
 type committer struct {
 	w   *World
 	rng *rand.Rand
-	c   client
+	c   caller
 	n   int64
 }
 
 func newCommitter(w *World) *committer {
 	c := &committer{w: w, rng: w.rand("committer")}
-	c.c.w = w
+	c.c = w.caller(c.rng)
 	return c
 }
 
@@ -167,7 +166,7 @@ func (c *committer) run(ctx context.Context) {
 func (c *committer) find(ctx context.Context, group string) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorKeys = 4, []string{group}
-	c.c.do(ctx, req)
+	c.c.do(ctx, nil, req)
 }
 
 func (c *committer) commit(ctx context.Context, k offsetKey) {
@@ -180,7 +179,7 @@ func (c *committer) commit(ctx context.Context, k offsetKey) {
 	rt.Topic, rt.Partitions = k.part.topic.name, append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	c.w.offsets.begin(k, c.n)
-	resp, err := c.c.do(ctx, req)
+	resp, err := c.c.do(ctx, nil, req)
 	if err == nil && resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0 {
 		c.w.offsets.saw(k, c.n, false)
 	}
@@ -195,7 +194,7 @@ func (c *committer) ask(ctx context.Context, k offsetKey) bool {
 	rg := kmsg.NewOffsetFetchRequestGroup()
 	rg.Group, rg.Topics = k.group, append(rg.Topics, rt)
 	req.Groups = append(req.Groups, rg)
-	resp, err := c.c.do(ctx, req)
+	resp, err := c.c.do(ctx, nil, req)
 	if err != nil {
 		return false
 	}
@@ -205,18 +204,4 @@ func (c *committer) ask(ctx context.Context, k offsetKey) bool {
 	}
 	c.w.offsets.saw(k, g.Topics[0].Partitions[0].Offset, true)
 	return true
-}
-
-// leader is the running process's partition, nil if there is none.
-func (w *World) leader(p *part) *replica.Partition {
-	proc := w.process()
-	if proc == nil || proc.replicas == nil {
-		return nil
-	}
-	for _, rp := range proc.replicas.All() {
-		if rp.ID() == p.id {
-			return rp
-		}
-	}
-	return nil
 }

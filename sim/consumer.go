@@ -14,14 +14,14 @@ import (
 
 // consumer reads partitions from random offsets on.
 type consumer struct {
-	w   *World
+	w   *stage
 	rng *rand.Rand
-	c   client
+	c   caller
 }
 
-func newConsumer(w *World, i int) *consumer {
+func newConsumer(w *stage, i int) *consumer {
 	c := &consumer{w: w, rng: w.rand(fmt.Sprint("consumer", i))}
-	c.c.w = w
+	c.c = w.caller(c.rng)
 	return c
 }
 
@@ -62,7 +62,7 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	req.Topics = append(req.Topics, rt)
 
 	r := c.w.history.ask(p)
-	resp, err := c.c.do(ctx, req)
+	resp, err := c.c.do(ctx, p, req)
 	if err != nil {
 		return off, err
 	}
@@ -73,13 +73,17 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	a := f.Topics[0].Partitions[0]
 	switch {
 	case a.ErrorCode == kerr.OffsetOutOfRange.Code:
-		c.w.history.outOfRange(r, off)
+		if c.c.certain() {
+			c.w.history.outOfRange(r, off)
+		}
 		return off, errCode(a.ErrorCode)
 	case a.ErrorCode != 0:
 		c.w.history.refused(p, "fetch", a.ErrorCode)
 		return off, errCode(a.ErrorCode)
 	}
-	c.w.history.watermark(r, a.HighWatermark, a.LogStartOffset)
+	if c.c.certain() {
+		c.w.history.watermark(r, a.HighWatermark, a.LogStartOffset)
+	}
 	return c.w.history.batches(r, off, a.RecordBatches)
 }
 

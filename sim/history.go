@@ -15,7 +15,9 @@ import (
 // History is what clients were told and what they saw, and what may follow from it. Its methods fail the run when something
 // was seen that must not be. All may be called concurrently.
 type History struct {
-	w *World
+	w *stage
+
+	dropped func(*topic) // a topic goes, and the group offsets of it
 
 	mu    sync.Mutex
 	parts map[manifest.PartitionID]*part // guarded by mu
@@ -78,8 +80,8 @@ type request struct {
 	sent  time.Time
 }
 
-func newHistory(w *World) *History {
-	return &History{w: w, parts: map[manifest.PartitionID]*part{}, names: map[string]*topic{}}
+func newHistory(w *stage) *History {
+	return &History{w: w, dropped: func(*topic) {}, parts: map[manifest.PartitionID]*part{}, names: map[string]*topic{}}
 }
 
 // created enters a topic, or more partitions of one.

@@ -145,7 +145,7 @@ func (n *nemesis) storeFlaky() {
 	for _, r := range all {
 		if n.rng.IntN(3) == 0 {
 			rules = append(rules, r)
-			n.late = n.late || r.Effect == fault.Late
+			n.w.late = n.w.late || r.Effect == fault.Late
 		}
 	}
 	n.w.event("object store has %d kinds of faults", len(rules))

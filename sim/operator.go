@@ -13,15 +13,15 @@ import (
 
 // operator creates and deletes topics, brings them back, changes configurations and deletes records.
 type operator struct {
-	w    *World
+	w    *stage
 	rng  *rand.Rand
-	c    client
+	c    caller
 	made int
 }
 
-func newOperator(w *World) *operator {
+func newOperator(w *stage) *operator {
 	o := &operator{w: w, rng: w.rand("operator")}
-	o.c.w = w
+	o.c = w.caller(o.rng)
 	return o
 }
 
@@ -75,7 +75,7 @@ func (o *operator) create(ctx context.Context) {
 	}
 	req.Topics = append(req.Topics, rt)
 	for ctx.Err() == nil {
-		if resp, err := o.c.do(ctx, req); err == nil {
+		if resp, err := o.c.do(ctx, nil, req); err == nil {
 			o.w.event("create %s: code %d", t.name, resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode)
 		}
 		if m := o.lookUp(t.name); m != nil {
@@ -105,7 +105,7 @@ func (o *operator) grow(ctx context.Context, t *topic) {
 	rt := kmsg.NewCreatePartitionsRequestTopic()
 	rt.Topic, rt.Count = t.name, t.partitions+1
 	req.Topics = append(req.Topics, rt)
-	o.c.do(ctx, req)
+	o.c.do(ctx, nil, req)
 	if m := o.lookUp(t.name); m != nil && m.ID == t.id {
 		o.w.history.created(t, int32(len(m.Partitions)))
 	}
@@ -133,7 +133,7 @@ func (o *operator) configure(ctx context.Context, t *topic) {
 	rr := kmsg.NewIncrementalAlterConfigsRequestResource()
 	rr.ResourceType, rr.ResourceName, rr.Configs = kmsg.ConfigResourceTypeTopic, t.name, append(rr.Configs, rc)
 	req.Resources = append(req.Resources, rr)
-	if resp, err := o.c.do(ctx, req); err == nil {
+	if resp, err := o.c.do(ctx, nil, req); err == nil {
 		o.w.event("%s %s=%s: code %d", t.name, name, value, resp.(*kmsg.IncrementalAlterConfigsResponse).Resources[0].ErrorCode)
 	}
 }
@@ -168,7 +168,7 @@ func (o *operator) deleteRecords(ctx context.Context, p *part) {
 	rt := kmsg.NewDeleteRecordsRequestTopic()
 	rt.Topic, rt.Partitions = p.topic.name, append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	resp, err := o.c.do(ctx, req)
+	resp, err := o.c.do(ctx, p, req)
 	if err != nil {
 		return
 	}
@@ -188,7 +188,7 @@ func (o *operator) delete(ctx context.Context, t *topic) {
 	rt.TopicID = t.id
 	req.Topics = append(req.Topics, rt)
 	for ctx.Err() == nil {
-		o.c.do(ctx, req)
+		o.c.do(ctx, nil, req)
 		if img, err := o.w.image(); err == nil && img.TopicsByID[t.id] == nil {
 			o.w.event("%s is deleted", t.name)
 			o.w.history.deletedTopic(t)
@@ -202,7 +202,7 @@ func (h *History) deletingTopic(t *topic) {
 	h.mu.Lock()
 	t.deleting = true
 	h.mu.Unlock()
-	h.w.offsets.drop(t)
+	h.dropped(t)
 }
 
 func (h *History) deletedTopic(t *topic) {
@@ -210,18 +210,17 @@ func (h *History) deletedTopic(t *topic) {
 	delete(h.names, t.name)
 	h.dead = append(h.dead, t)
 	h.mu.Unlock()
-	h.w.offsets.drop(t)
+	h.dropped(t)
 }
 
 // undelete brings the topic that was deleted last back, if it is still inside its window.
 func (o *operator) undelete(ctx context.Context) {
 	t := o.w.history.lastDead()
-	proc := o.w.process()
-	if t == nil || proc == nil || proc.store == nil {
+	if t == nil {
 		return
 	}
 	through := o.w.archivedThrough()
-	err := proc.store.UndeleteTopic(ctx, t.id)
+	err := o.w.undelete(ctx, t.id)
 	img, ierr := o.w.image()
 	if ierr != nil || img.TopicsByID[t.id] == nil {
 		o.w.event("undelete %s: %v", t.name, err)

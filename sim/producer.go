@@ -15,9 +15,9 @@ import (
 
 // producer sends batches to all partitions, one request at a time; an idempotent one repeats what was not answered.
 type producer struct {
-	w    *World
+	w    *stage
 	rng  *rand.Rand
-	c    client
+	c    caller
 	name string
 	n    int // batches made
 
@@ -28,9 +28,9 @@ type producer struct {
 	begun      map[*part]int   // generation in which a sequence began
 }
 
-func newProducer(w *World, i int) *producer {
+func newProducer(w *stage, i int) *producer {
 	p := &producer{w: w, name: fmt.Sprintf("p%d", i), rng: w.rand(fmt.Sprint("producer", i)), id: -1}
-	p.c.w = w
+	p.c = w.caller(p.rng)
 	p.idempotent = p.rng.IntN(3) > 0
 	return p
 }
@@ -54,7 +54,7 @@ func (p *producer) run(ctx context.Context) {
 func (p *producer) init(ctx context.Context) bool {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.ProducerID, req.ProducerEpoch = 4, -1, -1
-	resp, err := p.c.do(ctx, req)
+	resp, err := p.c.do(ctx, nil, req)
 	if err != nil || resp.(*kmsg.InitProducerIDResponse).ErrorCode != 0 {
 		return false
 	}
@@ -140,10 +140,10 @@ func (p *producer) send(ctx context.Context, part *part, acks int16, b []byte) (
 	rt.TopicID, rt.Partitions = part.id.Topic, append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	if acks == 0 {
-		p.c.send(ctx, req)
+		p.c.send(ctx, part, req)
 		return -1, 0
 	}
-	resp, err := p.c.do(ctx, req)
+	resp, err := p.c.do(ctx, part, req)
 	if err != nil {
 		return -1, 0
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // archivedIsLocal compares what the bucket alone gives with the local logs, byte by byte, and with what clients were told.
-func (w *World) archivedIsLocal(ctx context.Context) {
+func (w *stage) archivedIsLocal(ctx context.Context) {
 	r, err := tier.OpenBucket(ctx, w.bucket, tier.ReaderOptions{})
 	if err != nil {
 		w.violate("the archive can be read", err.Error())
@@ -30,7 +30,7 @@ func (w *World) archivedIsLocal(ctx context.Context) {
 	}
 }
 
-func (w *World) comparePartition(ctx context.Context, r *tier.Reader, p *part) error {
+func (w *stage) comparePartition(ctx context.Context, r *tier.Reader, p *part) error {
 	rp := w.leader(p)
 	if rp == nil || rp.LEO() == 0 {
 		return nil
@@ -108,7 +108,7 @@ func each(b []byte, f func(record.Batch)) error {
 }
 
 // restores tries what the bucket alone gives back for each moment of the run.
-func (w *World) restores(ctx context.Context) {
+func (w *stage) restores(ctx context.Context) {
 	r, err := tier.OpenBucket(ctx, w.bucket, tier.ReaderOptions{})
 	if err != nil {
 		return
@@ -150,7 +150,7 @@ func (w *World) restores(ctx context.Context) {
 }
 
 // restore reads what a restore of one moment would have.
-func (w *World) restore(ctx context.Context, r *tier.Reader, p *part, m *manifest.Manifest, entries []manifest.Entry, at moment) error {
+func (w *stage) restore(ctx context.Context, r *tier.Reader, p *part, m *manifest.Manifest, entries []manifest.Entry, at moment) error {
 	kept, _ := manifest.Clip(entries, m.Gaps, entries[0].Base, m.Through)
 	if len(kept) == 0 {
 		return nil
@@ -224,7 +224,7 @@ func (p *part) deletedBefore(m *manifest.Manifest, first, off int64) bool {
 }
 
 // describe lists the entries around an offset, with what their footers say of append times.
-func (w *World) describe(ctx context.Context, r *tier.Reader, entries []manifest.Entry, off int64) string {
+func (w *stage) describe(ctx context.Context, r *tier.Reader, entries []manifest.Entry, off int64) string {
 	var b strings.Builder
 	for i := range entries {
 		e := &entries[i]

@@ -58,7 +58,7 @@ func (w *World) stopCleanly(context.Context) {
 }
 
 // until polls ok, and breaks the rule if it takes too long.
-func (w *World) until(ctx context.Context, rule string, ok func() (done bool, state string)) bool {
+func (w *stage) until(ctx context.Context, rule string, ok func() (done bool, state string)) bool {
 	state := ""
 	for end := time.Now().Add(patience); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, 500*time.Millisecond) {
 		var done bool
@@ -71,7 +71,7 @@ func (w *World) until(ctx context.Context, rule string, ok func() (done bool, st
 }
 
 // catchUp waits until everything that is to be archived is.
-func (w *World) catchUp(ctx context.Context) {
+func (w *stage) catchUp(ctx context.Context) {
 	for _, p := range w.parts() {
 		w.until(ctx, "the archive catches up when nothing is wrong", func() (bool, string) {
 			rp := w.leader(p)
@@ -90,14 +90,8 @@ func (w *World) catchUp(ctx context.Context) {
 	}
 }
 
-func (w *World) parts() []*part {
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	return w.history.living()
-}
-
 // readBack reads every log from its beginning to its end, as a client.
-func (w *World) readBack(ctx context.Context) {
+func (w *stage) readBack(ctx context.Context) {
 	c := newConsumer(w, 99)
 	defer c.c.close()
 	for _, p := range w.parts() {
@@ -162,7 +156,7 @@ func (w *World) groupOffsets(ctx context.Context) {
 }
 
 // orphans waits for the sweep, and checks what it left: objects of older leader epochs that no manifest lists.
-func (w *World) orphans(ctx context.Context) {
+func (w *stage) orphans(ctx context.Context) {
 	w.until(ctx, "orphans are swept", func() (bool, string) {
 		img, err := w.image()
 		if err != nil {
@@ -184,7 +178,7 @@ func (w *World) orphans(ctx context.Context) {
 	})
 }
 
-func (w *World) orphansOf(ctx context.Context, r *tier.Reader, p *meta.Partition) (out []string) {
+func (w *stage) orphansOf(ctx context.Context, r *tier.Reader, p *meta.Partition) (out []string) {
 	m, err := r.Manifest(ctx, p.Pointer.Manifest)
 	if err != nil {
 		return []string{err.Error()}
@@ -209,7 +203,7 @@ func (w *World) orphansOf(ctx context.Context, r *tier.Reader, p *meta.Partition
 }
 
 // collected waits until nothing is left of topics whose window has passed, but for writes that landed after the collection.
-func (w *World) collected(ctx context.Context) {
+func (w *stage) collected(ctx context.Context) {
 	w.history.mu.Lock()
 	dead := slices.Clone(w.history.dead)
 	w.history.mu.Unlock()
@@ -221,7 +215,7 @@ func (w *World) collected(ctx context.Context) {
 			if img, err := w.image(); err != nil || img.Deleted[t.id] != nil {
 				return false, fmt.Sprintf("%s (%s) is remembered: %v", t.name, t.id, err)
 			}
-			if w.faults.late {
+			if w.late {
 				return true, ""
 			}
 			for info := range w.bucket.List(ctx, manifest.TopicPrefix(t.id), "") {

@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/meta/memkv"
+	"github.com/varvelog/varve/objstore/fault"
+	"github.com/varvelog/varve/objstore/mem"
+)
+
+// stage is what clients and checkers see of a world, whether it has one broker or several.
+type stage struct {
+	journal
+	plan    plan
+	config  *config.Broker
+	bucket  *mem.Bucket   // the truth
+	store   *fault.Bucket // what brokers see of it
+	kv      *memkv.KV
+	cluster string // written before the first process serves
+	history *History
+	moments *moments
+	late    bool // a write to the object store may have landed when nobody waited for it any more; owned by the nemesis
+
+	// caller makes a client. leader is the partition where it is led, nil if it is not. undelete brings a topic back as an operator does.
+	caller   func(rng *rand.Rand) caller
+	leader   func(p *part) *replica.Partition
+	undelete func(ctx context.Context, id manifest.TopicID) error
+}
+
+// caller sends requests to whoever is to answer them, one at a time. For one goroutine.
+type caller interface {
+	// do sends a request about a partition, nil: about none, and waits for the answer. Any error leaves the outcome unknown.
+	do(ctx context.Context, p *part, req kmsg.Request) (kmsg.Response, error)
+	// send is do for a request that is not answered.
+	send(ctx context.Context, p *part, req kmsg.Request) error
+	// certain says that the last answer came from who led the partition all the while: what it says of its bounds binds.
+	certain() bool
+	close()
+}
+
+// setUp fills what all worlds have.
+func (s *stage) setUp(seed uint64, world string, o Options) {
+	s.seed, s.world, s.log = seed, world, o.Logger
+	s.bucket, s.kv, s.moments = mem.New(mem.Options{PageKeys: 50}), memkv.New(), &moments{}
+	s.store = fault.New(newLedger(s.bucket, s.violate), fault.Options{Seed: seed})
+	s.history = newHistory(s)
+}
+
+// image reads the metadata as it is, past all faults.
+func (s *stage) image() (*meta.Image, error) {
+	st, err := meta.Open(context.Background(), s.kv, s.cluster, meta.Options{Logger: s.log})
+	if err != nil {
+		return nil, err
+	}
+	return st.Image(), nil
+}
+
+// archivedThrough is what is committed, of deleted topics too.
+func (s *stage) archivedThrough() map[manifest.PartitionID]int64 {
+	out := map[manifest.PartitionID]int64{}
+	img, err := s.image()
+	if err != nil {
+		return out
+	}
+	for _, topics := range []map[manifest.TopicID]*meta.Topic{img.TopicsByID, img.Deleted} {
+		for _, t := range topics {
+			for _, p := range t.Partitions {
+				out[p.ID] = p.Pointer.Through
+			}
+		}
+	}
+	return out
+}
+
+// parts lists the partitions of living topics.
+func (s *stage) parts() []*part {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.living()
+}
