@@ -15,7 +15,6 @@ import (
 
 // Mem is a file system in memory that can crash. It keeps, beside what a running process sees, what a disk is sure
 // to hold: file data up to the last Sync, directory entries up to the last SyncDir. Crash throws the rest away, in part.
-// Modification times are a counter, not a clock, so that runs replay.
 type Mem struct {
 	mu      sync.Mutex
 	live    map[string]*inode // by clean path; directories too
@@ -263,6 +262,21 @@ func (m *Mem) SyncFS(dir string) error {
 	m.durable = maps.Clone(m.live)
 	m.journal = map[string][]entryOp{}
 	return nil
+}
+
+// Copy is another file system, with what this one holds now, all of it durable, and no faults.
+func (m *Mem) Copy() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMem()
+	copies := map[*inode]*inode{}
+	for name, n := range m.live {
+		if copies[n] == nil {
+			copies[n] = &inode{dir: n.dir, data: slices.Clone(n.data), synced: slices.Clone(n.data), clean: true, mtime: n.mtime}
+		}
+		c.live[name], c.durable[name] = copies[n], copies[n]
+	}
+	return c
 }
 
 type memInfo struct {

@@ -223,3 +223,24 @@ func TestSyncFSMakesAllDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestCopyIsDurableAndOnItsOwn(t *testing.T) {
+	m := NewMem()
+	f := create(t, m, "/a", []byte("one"))
+	c := m.Copy()
+	if _, err := f.Write([]byte(" more")); err != nil {
+		t.Fatal(err)
+	}
+	create(t, m, "/b", []byte("two"))
+	c.Crash(1)
+	if got := string(content(t, c, "/a")); got != "one" {
+		t.Fatalf("/a is %q", got)
+	}
+	if _, err := c.Stat("/b"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("/b: %v", err)
+	}
+	create(t, c, "/a", []byte("ONE"))
+	if got := string(content(t, m, "/a")); got != "one more" {
+		t.Fatalf("/a is %q", got)
+	}
+}
