@@ -331,6 +331,50 @@ func TestFollowerOfADivergedArchiveStartsFromIt(t *testing.T) { // PROTOCOLS 1.6
 	})
 }
 
+func TestFollowerServesNothingThatTheArchiveHasOtherwise(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.bucket, c.minISR = mem.New(mem.Options{}), 1 }, func(c *trio) {
+		tp := c.topic("t", 1, 2)
+		c.mustProduce(1, tp, "a")
+		c.isr(tp, 1, 2)
+		c.net.cut(1, 2)
+		c.brokers[1].kv.Disconnect()
+		c.produce(1, tp, 1, "x", "y") // never committed
+		c.brokers[1].stop(false)
+		c.elect(tp, 2, 2)
+		c.mustProduce(2, tp, "b", "c", "d")
+		c.until("archived", func() bool { return c.record(tp).Pointer.Through == 4 })
+		c.start(1) // it cannot reach the leader
+		c.until("opened", func() bool { return c.hosted(1, tp) != nil })
+		if p := c.hosted(1, tp); p.LEO() != 3 || p.HighWatermark() > 1 {
+			t.Fatalf("high watermark %d of %d: what is archived in their place is not what this log has", p.HighWatermark(), p.LEO())
+		}
+		c.net.heal()
+		c.isr(tp, 1, 2)
+		c.same(tp, 1, 2)
+	})
+}
+
+func TestNewFollowerOfALogThatStartsInsideABatch(t *testing.T) { // DeleteRecords to an offset that no batch begins at
+	inBubble(t, 3, nil, func(c *trio) {
+		tp := c.topic("t", 1, 2)
+		c.mustProduce(1, tp, "a", "b", "c", "d", "e", "f")
+		if _, err := c.hosted(1, tp).DeleteRecords(4); err != nil {
+			t.Fatal(err)
+		}
+		c.until("assigned", func() bool {
+			rec := *c.record(tp)
+			rec.Replicas = []int32{1, 2, 3}
+			rec.PartitionEpoch++
+			_, err := c.brokers[1].store.UpdatePartition(context.Background(), &rec)
+			return err == nil
+		})
+		c.isr(tp, 1, 2, 3)
+		c.mustProduce(1, tp, "g")
+		c.same(tp, 1, 2, 3)
+		c.until("the log start has come", func() bool { return c.hosted(3, tp).LogStart() == 4 })
+	})
+}
+
 func TestConsumerIsSentToAReplicaOfItsRack(t *testing.T) { // KIP-392
 	for _, racks := range []bool{true, false} {
 		inBubble(t, 3, func(c *trio) { c.racks = racks }, func(c *trio) {

@@ -45,10 +45,14 @@ func (m *Manager) admit(p *Partition, mp *meta.Partition) {
 	p.ready.Store(true)
 }
 
-// committedBefore is a high watermark that the partition had before this process: as the last one left it, or what is archived, since
-// only what is committed is.
+// committedBefore is a high watermark that the partition had before this process, as the last one left it. What is archived was committed
+// as well, but not what this log has in its place, if it diverges from the leader's: only the sole replica knows that it does not.
 func (m *Manager) committedBefore(p *Partition, mp *meta.Partition) int64 {
-	return max(m.marks[hwKey{p.name, p.id.Partition}], mp.Pointer.Through, p.log.LogStart())
+	hw := max(m.marks[hwKey{p.name, p.id.Partition}], p.log.LogStart())
+	if len(mp.Replicas) == 1 {
+		hw = max(hw, mp.Pointer.Through)
+	}
+	return hw
 }
 
 // openLog opens the log directory; one of a former topic of the same name is moved out of the way.

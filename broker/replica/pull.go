@@ -44,6 +44,9 @@ func (pl *pull) held(f func(p *Partition) error) error {
 func (pl *pull) append(m *Manager, a *FetchedPart) error {
 	var moved bool
 	err := pl.held(func(p *Partition) error {
+		if err := pl.beginAt(m, a.Records); err != nil {
+			return err
+		}
 		batches, err := pl.check(a.Records)
 		if err != nil {
 			return err
@@ -71,6 +74,26 @@ func (pl *pull) append(m *Manager, a *FetchedPart) error {
 		pl.p.wakeAll()
 	}
 	return err
+}
+
+// beginAt moves the beginning of an empty log back to that of the first batch: DeleteRecords may have put the leader's log start, where
+// this log was told to begin, inside a batch, and batches come whole. The log start follows once the batch is there. With the append lock.
+func (pl *pull) beginAt(m *Manager, records []byte) error {
+	log := pl.p.log
+	leo := log.LEO()
+	if log.SizeBytes() > 0 || len(records) == 0 {
+		return nil
+	}
+	b, _, err := record.Next(records)
+	if err != nil || b.Check() != nil || b.BaseOffset() >= leo || b.LastOffset() < leo {
+		return nil // check says what is wrong
+	}
+	m.o.Logger.Info("log starts anew", "topic", pl.p.name, "partition", pl.p.id.Partition, "epoch", pl.epoch, "offset", b.BaseOffset(), "was", leo)
+	if err := log.TruncateFully(b.BaseOffset()); err != nil {
+		return fmt.Errorf("start anew at %d: %w", b.BaseOffset(), err)
+	}
+	pl.p.step(Event{Kind: Restarted, LEO: log.LEO()})
+	return nil
 }
 
 // check splits records into batches and checks each as a leader checks what clients send it: a flipped bit must not spread. A batch cut
