@@ -154,6 +154,7 @@ func (r *fetchReply) appendPart(version int16, flexible bool, f *fetchPart) {
 		b = appendInt32(b, preferred)
 	}
 	size := f.slice.Size
+	appended := f.slice.Appended
 	if f.err != nil || f.diverging.ok {
 		size = 0
 	}
@@ -172,6 +173,12 @@ func (r *fetchReply) appendPart(version int16, flexible bool, f *fetchPart) {
 	if hint {
 		tags++
 	}
+	if size == 0 {
+		appended = nil
+	}
+	if len(appended) > 0 {
+		tags++
+	}
 	r.buf = append(r.buf, tags)
 	if f.diverging.ok {
 		r.buf = append(r.buf, 0, 4+8+1)
@@ -181,6 +188,9 @@ func (r *fetchReply) appendPart(version int16, flexible bool, f *fetchPart) {
 	}
 	if hint {
 		r.buf = appendLeaderTag(r.buf, 1, f.leader)
+	}
+	if len(appended) > 0 {
+		r.buf = appendAppendTimes(r.buf, appended)
 	}
 }
 

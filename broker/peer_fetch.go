@@ -13,6 +13,7 @@ import (
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/record"
 )
 
 // Upstream fetches from other brokers with Kafka's Fetch, version 17: topic ids, the follower's broker epoch, no time stamp of the
@@ -82,10 +83,26 @@ func fetchAnswer(resp *kmsg.FetchResponse) *replica.FetchAnswer {
 			if d := p.DivergingEpoch; d.Epoch >= 0 || d.EndOffset >= 0 {
 				a.Diverging, a.DivergingEpoch, a.DivergingEnd = true, d.Epoch, d.EndOffset
 			}
+			if len(a.Records) > 0 {
+				p.UnknownTags.Each(func(tag uint32, b []byte) {
+					if tag == appendTimesTag && a.Err == nil {
+						a.Appended, a.Err = appendedOf(a.Records, b)
+					}
+				})
+			}
 			out.Parts = append(out.Parts, a)
 		}
 	}
 	return out
+}
+
+// appendedOf decodes the append times of records.
+func appendedOf(records, b []byte) ([]record.AppendTime, error) {
+	first, _, err := record.Next(records)
+	if err != nil {
+		return nil, nil // who takes the records finds out
+	}
+	return decodeAppendTimes(b, first.BaseOffset())
 }
 
 // exchange sends req and reads its response into resp, whose byte slices alias what the lane reads into.

@@ -539,3 +539,41 @@ func TestRequestForAStoppingLeaderWaitsForItsSuccessor(t *testing.T) {
 		}
 	})
 }
+
+// The archive, and with it a restore to a time, goes by when the leader appended; the next leader has to know.
+func TestFollowerKnowsWhenTheLeaderAppended(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		tp := c.topic("t", 1, 2, 3)
+		c.mustProduce(1, tp, "a")
+		c.net.cut(1, 3)
+		c.produce(1, tp, 1, "b")
+		c.isr(tp, 1, 2)
+		for _, v := range []string{"c", "d"} {
+			time.Sleep(time.Hour)
+			c.mustProduce(1, tp, v)
+			time.Sleep(time.Hour)
+		}
+		c.net.heal()
+		c.isr(tp, 1, 2, 3)
+		c.mustProduce(1, tp, "e")
+		c.same(tp, 1, 2, 3)
+		want, err := c.hosted(1, tp).Log().AppendTimes(0, 5)
+		if err != nil || len(want) < 4 || want[2].Ms-want[1].Ms < time.Hour.Milliseconds() {
+			t.Fatalf("append times %+v, %v", want, err)
+		}
+		for off := range int64(5) {
+			at := func(id int32) record.AppendTime {
+				list, err := c.hosted(id, tp).Log().AppendTimes(off, off+1)
+				if err != nil || len(list) != 1 {
+					t.Fatalf("broker %d, offset %d: %+v, %v", id, off, list, err)
+				}
+				return list[0]
+			}
+			for _, id := range []int32{2, 3} {
+				if got, want := at(id), at(1); got.LastMs() > want.LastMs() || got.Ms < want.Ms {
+					t.Fatalf("broker %d has %+v of offset %d; the leader %+v", id, got, off, want)
+				}
+			}
+		}
+	})
+}

@@ -17,10 +17,25 @@ var ErrUnexpectedOffset = errors.New("offset is not above the end of the log")
 // writes them with one write. Sequences of idempotent producers are checked for OriginClient. The batches of one call
 // go into one segment, all or none. Of OriginReplica batches offsets and epochs are kept, and gaps are allowed.
 func (l *Log) Append(batches []record.Batch, epoch int32, from Origin) (Appended, error) {
+	return l.appendWith(batches, epoch, from, nil)
+}
+
+// AppendReplica is Append for a follower, with the leader's append times, which AppendTimes of the leader's log says of the batches:
+// the follower's own clock says when it got them, which after an outage may be hours later, and a restore to a time would leave them
+// out. Without times its own clock is taken.
+func (l *Log) AppendReplica(batches []record.Batch, epoch int32, times []AppendTime) (Appended, error) {
+	return l.appendWith(batches, epoch, OriginReplica, times)
+}
+
+func (l *Log) appendWith(batches []record.Batch, epoch int32, from Origin, times []AppendTime) (Appended, error) {
 	defer l.report()
 	l.writer.take()
-	a, err := l.append(batches, epoch, from)
-	due := err == nil && l.flushDue(a.AppendTime)
+	a, err := l.append(batches, epoch, from, times)
+	nowMs := a.AppendTime
+	if len(times) > 0 {
+		nowMs = time.Now().UnixMilli()
+	}
+	due := err == nil && l.flushDue(nowMs)
 	l.writer.give()
 	if err != nil {
 		return a, err
@@ -39,7 +54,7 @@ func (l *Log) flushDue(nowMs int64) bool {
 	return l.unflushed > 0 && (l.unflushed >= c.FlushMessages || nowMs-l.lastFlushMs >= c.FlushMs)
 }
 
-func (l *Log) append(batches []record.Batch, epoch int32, from Origin) (Appended, error) {
+func (l *Log) append(batches []record.Batch, epoch int32, from Origin, times []AppendTime) (Appended, error) {
 	if err := l.usable(); err != nil {
 		return Appended{}, err
 	}
@@ -47,6 +62,9 @@ func (l *Log) append(batches []record.Batch, epoch int32, from Origin) (Appended
 	a := Appended{First: leo, Last: leo - 1, AppendTime: max(time.Now().UnixMilli(), l.lastAppendMs), LogStart: l.logStart.Load()}
 	if len(batches) == 0 {
 		return a, nil
+	}
+	if len(times) > 0 {
+		a.AppendTime = max(times[len(times)-1].LastMs(), l.lastAppendMs)
 	}
 	c := l.cfg.Load()
 	total, maxMs, err := measure(batches)
@@ -70,8 +88,11 @@ func (l *Log) append(batches []record.Batch, epoch int32, from Origin) (Appended
 		return a, l.fail("append to", err)
 	}
 	defer h.release()
-	if err := l.write(s, x, h, batches, total, a.AppendTime); err != nil {
+	if err := l.write(s, x, h, batches, total, a.AppendTime, times); err != nil {
 		return a, l.fail("append to", err)
+	}
+	if len(times) > 0 {
+		a.AppendTime = x.appends.last()
 	}
 	l.commit(batches, a)
 	return a, nil
@@ -139,11 +160,15 @@ func stamp(batches []record.Batch, next int64, epoch int32, nowMs int64, logAppe
 const persistEvery = 4096 // bytes of index entries that may wait in memory
 
 // write puts the bytes after the end of the segment and indexes them, then lets readers see them.
-func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, total, nowMs int64) error {
+func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, total, nowMs int64, times []AppendTime) error {
 	size, _ := s.bounds()
+	floor, err := l.appendedBefore(s, x, times)
+	if err != nil {
+		return err
+	}
 	s.dirty = true
 	p, pooled := join(batches, total)
-	_, err := h.f.WriteAt(p, size)
+	_, err = h.f.WriteAt(p, size)
 	if pooled != nil {
 		joinBuffers.Put(pooled)
 	}
@@ -162,7 +187,12 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 		x.add(b, s.base, pos, interval)
 		pos += int64(len(b))
 	}
-	closed := x.appends.note(nowMs, uint32(batches[len(batches)-1].NextOffset()-s.base))
+	closed := false
+	if len(times) == 0 {
+		closed = x.appends.note(nowMs, uint32(batches[len(batches)-1].NextOffset()-s.base))
+	} else {
+		closed = x.appends.copy(batches, s.base, times, floor)
+	}
 	x.aborted = append(x.aborted, l.w.aborted...)
 	x.mu.Unlock()
 	if closed && x.appends.due(nowMs) {
@@ -184,6 +214,23 @@ func (l *Log) write(s *segment, x *indexes, h *handle, batches []record.Batch, t
 		}
 	}
 	return nil
+}
+
+// appendedBefore is when all that lies below the first of a follower's batches in segment s had been appended, as far as the log knows.
+// Not lastAppendMs: that may be of batches which were cut off since.
+func (l *Log) appendedBefore(s *segment, x *indexes, times []AppendTime) (int64, error) {
+	segs := l.segments()
+	n := len(segs)
+	if len(times) == 0 || n < 2 || segs[n-1] != s || x.appends.last() >= 0 {
+		return 0, nil
+	}
+	h, prev, err := l.open(segs[n-2])
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	_, last := prev.appendBounds()
+	return last, nil
 }
 
 var joinBuffers = sync.Pool{New: func() any { b := make([]byte, 0, walkBytesKept); return &b }}
@@ -221,7 +268,7 @@ func join(batches []record.Batch, total int64) (p []byte, pooled *[]byte) {
 
 // commit makes the append visible.
 func (l *Log) commit(batches []record.Batch, a Appended) {
-	l.lastAppendMs = a.AppendTime
+	l.lastAppendMs = max(l.lastAppendMs, a.AppendTime)
 	l.unflushed += a.Last - a.First + 1
 	l.mu.Lock()
 	l.producers.commit(&l.w)

@@ -39,12 +39,14 @@ type appendTimes struct {
 	inFile    int           // entries in the file
 	waiting   []appendEntry // for the file
 	open      appendEntry   // still grows
+	copied    int64         // offset at which the leader's stretch begins that open is a copy of, plus 1; 0: of none
 	writtenMs int64         // append time at the last write to the file
 }
 
 // note takes batches that end at end. It says whether a stretch was closed.
 func (a *appendTimes) note(ms int64, end uint32) (closed bool) {
 	ms = max(ms, a.last())
+	a.copied = 0
 	if a.open.end != 0 && ms-a.open.first < record.AppendResolutionMs {
 		a.open.span, a.open.end = uint32(ms-a.open.first), end
 		return false
@@ -56,6 +58,32 @@ func (a *appendTimes) note(ms int64, end uint32) (closed bool) {
 	}
 	return closed
 }
+
+// copy takes over what a leader's stretches say of batches that a follower appends; they cover them. A stretch that goes on is the same
+// one here, whatever parts it comes in. All that was appended before had been by floor.
+func (a *appendTimes) copy(batches []record.Batch, base int64, times []AppendTime, floor int64) (closed bool) {
+	for _, b := range batches {
+		for len(times) > 1 && times[1].Offset <= b.BaseOffset() {
+			times = times[1:]
+		}
+		t, end := times[0], uint32(b.NextOffset()-base)
+		if a.open.end != 0 && a.copied == t.Offset+1 {
+			a.open.span, a.open.end = max(a.open.span, spanTo(a.open.first, t.LastMs())), end
+			continue
+		}
+		closed = a.close() || closed
+		first := max(t.Ms, a.last(), floor)
+		a.open, a.copied = appendEntry{first, spanTo(first, t.LastMs()), end}, t.Offset+1
+		if a.first < 0 {
+			a.first, a.writtenMs = first, first
+		}
+		floor = a.open.last()
+	}
+	return closed
+}
+
+// spanTo is from first to last, ms, within what an entry can say.
+func spanTo(first, last int64) uint32 { return uint32(min(max(last-first, 0), math.MaxUint32)) }
 
 // close ends the open stretch: the next batch begins another one.
 func (a *appendTimes) close() bool {

@@ -20,6 +20,7 @@ type timed struct {
 	c     Config
 	l     *Log
 	truth []timedBatch
+	late  int64 // ms by which an exact log may say a record came too late
 }
 
 type timedBatch struct{ base, end, ms int64 }
@@ -100,7 +101,7 @@ func (w *timed) check(exact bool) {
 		if i < 0 || list[i].LastMs() < b.ms {
 			w.t.Fatalf("records [%d, %d) appended at %d are in %d of %v: earlier than they came", b.base, b.end, b.ms, i, list)
 		}
-		if exact && list[i].Ms > b.ms {
+		if exact && list[i].Ms > b.ms+w.late {
 			w.t.Fatalf("records [%d, %d) appended at %d are in %+v", b.base, b.end, b.ms, list[i])
 		}
 		one, err := w.l.AppendTimes(b.base, b.base+1)
@@ -111,7 +112,7 @@ func (w *timed) check(exact bool) {
 	if n := len(w.truth); exact && n > 0 {
 		segs := w.l.Segments()
 		last := list[len(list)-1].LastMs() // of a stretch that was cut, the one before
-		if last < w.truth[n-1].ms || last >= w.truth[n-1].ms+record.AppendResolutionMs || list[0].Ms != w.truth[0].ms || segs[0].FirstAppendTime != w.truth[0].ms {
+		if last < w.truth[n-1].ms || last >= w.truth[n-1].ms+record.AppendResolutionMs || list[0].Ms > w.truth[0].ms+w.late || segs[0].FirstAppendTime != list[0].Ms {
 			w.t.Fatalf("%+v to %+v, segments %+v, want %d to %d", list[0], list[len(list)-1], segs, w.truth[0].ms, w.truth[n-1].ms)
 		}
 	}
@@ -338,4 +339,81 @@ func TestEntriesThatGoBadWhileTheLogIsOpenAreBounded(t *testing.T) {
 			t.Fatalf("%v of %v", list, w.truth)
 		}
 	})
+}
+
+// pull appends up to max bytes of what w has beyond the end of f, as a follower does.
+func (w *timed) pull(f *Log, max int) {
+	w.t.Helper()
+	from := f.LEO()
+	if from == w.l.LEO() {
+		return
+	}
+	span, err := w.l.Read(from, w.l.LEO(), max)
+	w.do(err)
+	b := make([]byte, span.Size)
+	_, err = span.ReadAt(b, 0)
+	w.do(err)
+	times, err := w.l.AppendTimes(span.Base, span.Next)
+	w.do(err)
+	span.Release()
+	var list []record.Batch
+	for len(b) > 0 {
+		batch, rest, err := record.Next(b)
+		w.do(err)
+		list, b = append(list, batch), rest
+	}
+	if _, err := f.AppendReplica(list[:len(list)-len(list)/3], 1, times); err != nil { // the leader told of more than is taken
+		w.t.Fatal(err)
+	}
+}
+
+// A follower's own clock says when records came to it. Who restores to a time wants to know when they came to the leader.
+func TestAFollowerHasTheLeadersAppendTimes(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 9))
+			c := Config{SegmentBytes: 3000, IndexIntervalBytes: 200, SegmentMs: 1 << 50, RetentionMs: -1}
+			w := newTimed(t, c)
+			c.SegmentBytes = 2000 + r.Int64N(3000)
+			fs := vfs.NewMem()
+			w.do(fs.MkdirAll("/data", 0o755))
+			open := func(clean bool) *Log {
+				l, err := Open(fs, "/data/t-0", Options{Config: c, Clean: clean})
+				w.do(err)
+				return l
+			}
+			f := open(false)
+			check := func() {
+				t.Helper()
+				// Where a log was cut inside a stretch, that still ends when it did, and what comes in its place begins then.
+				as := &timed{t: t, l: f, truth: slices.Clone(w.truth), late: record.AppendResolutionMs}
+				as.trim()
+				as.check(true)
+			}
+			for range 200 {
+				time.Sleep(time.Duration([]int{0, 1, 3, 10, 19, 20, 21, 200, 1500}[r.IntN(9)]) * time.Millisecond)
+				switch n := r.IntN(100); {
+				case n < 60:
+					w.add(1 + r.IntN(3))
+				case n < 62:
+					time.Sleep(time.Hour) // the follower is away
+				case n < 64:
+					w.do(w.l.Roll())
+				case n < 67 && f.LEO() > f.LocalStart():
+					w.do(f.Truncate(max(f.LEO()-r.Int64N(20), f.LocalStart())))
+					check()
+				case n < 70:
+					w.do(f.CloseClean())
+					f = open(true)
+					check()
+				default:
+					w.pull(f, 1+r.IntN(2000))
+				}
+			}
+			for f.LEO() < w.l.LEO() {
+				w.pull(f, 1000)
+			}
+			check()
+		})
+	}
 }

@@ -1,10 +1,8 @@
 package localseg
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -48,14 +46,7 @@ func (s Span) Release() {
 // max bytes but always one whole batch. Empty if off == end or off == LEO, or if the batch reaches beyond end. It never
 // crosses a segment. ErrOffsetOutOfRange, ErrBelowLocal, *CorruptError.
 func (l *Log) Read(off, end int64, max int) (Span, error) {
-	for try := 0; ; try++ {
-		s, err := l.read(off, end, int64(max))
-		// A segment that was deleted after we chose it: choose again.
-		if try < 8 && errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		return s, err
-	}
+	return retryGone(l, func() (Span, error) { return l.read(off, end, int64(max)) })
 }
 
 func (l *Log) read(off, end, max int64) (Span, error) {

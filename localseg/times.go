@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sort"
 
 	"github.com/varvelog/varve/record"
@@ -14,11 +15,12 @@ const maxDecompressed = 1 << 30 // bytes of one batch's records that a look-up w
 
 var noTimestamp = TimestampOffset{Timestamp: -1, Offset: -1, LeaderEpoch: -1}
 
-// retryGone repeats a look-up whose segment was deleted after it was chosen.
-func retryGone[T any](f func() (T, error)) (T, error) {
+// retryGone repeats a look-up whose segment was deleted after it was chosen, as often as the log has other segments than before.
+func retryGone[T any](l *Log, f func() (T, error)) (T, error) {
 	for try := 0; ; try++ {
+		before := l.segments()
 		v, err := f()
-		if try < 8 && errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && (try < 8 || !slices.Equal(before, l.segments())) {
 			continue
 		}
 		return v, err
@@ -27,7 +29,7 @@ func retryGone[T any](f func() (T, error)) (T, error) {
 
 // OffsetForTime finds the first local record with timestamp >= ts, at or above the log start.
 func (l *Log) OffsetForTime(ts int64) (TimestampOffset, error) {
-	return retryGone(func() (TimestampOffset, error) { return l.offsetForTime(ts) })
+	return retryGone(l, func() (TimestampOffset, error) { return l.offsetForTime(ts) })
 }
 
 func (l *Log) offsetForTime(ts int64) (TimestampOffset, error) {
@@ -115,7 +117,7 @@ func recordIn(h *handle, b head, want func(record.Record) bool) (TimestampOffset
 }
 
 // MaxTimestamp is the first local record, at or above the log start, with the largest timestamp.
-func (l *Log) MaxTimestamp() (TimestampOffset, error) { return retryGone(l.maxTimestamp) }
+func (l *Log) MaxTimestamp() (TimestampOffset, error) { return retryGone(l, l.maxTimestamp) }
 
 func (l *Log) maxTimestamp() (TimestampOffset, error) {
 	if err := l.usable(); err != nil {
@@ -187,7 +189,7 @@ func (l *Log) maxAbove(s *segment, h *handle, x *indexes, start int64) (Timestam
 // AppendTimes lists the stretches of append times that cover what is local of [from, to), oldest first: each ends before the
 // next one begins, in offsets and in time. The first may begin below from, and batches at or above to may be in the last.
 func (l *Log) AppendTimes(from, to int64) ([]AppendTime, error) {
-	return retryGone(func() ([]AppendTime, error) { return l.appendTimes(from, to) })
+	return retryGone(l, func() ([]AppendTime, error) { return l.appendTimes(from, to) })
 }
 
 func (l *Log) appendTimes(from, to int64) ([]AppendTime, error) {
@@ -228,7 +230,7 @@ func joinStretches(out, next []AppendTime) []AppendTime {
 // Aborted lists the aborted transactions that overlap [from, to), searched up to the last stable offset: a marker may
 // lie in a later segment than the data.
 func (l *Log) Aborted(from, to int64) ([]AbortedTxn, error) {
-	return retryGone(func() ([]AbortedTxn, error) { return l.abortedIn(from, to) })
+	return retryGone(l, func() ([]AbortedTxn, error) { return l.abortedIn(from, to) })
 }
 
 func (l *Log) abortedIn(from, to int64) ([]AbortedTxn, error) {

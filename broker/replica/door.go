@@ -48,6 +48,7 @@ type Slice struct {
 	LastStable    int64
 	LogStart      int64
 	Aborted       []record.AbortedTxn // only for ReadCommitted
+	Appended      []record.AppendTime // only for followers
 
 	release func()
 }

@@ -52,7 +52,7 @@ func (pl *pull) append(m *Manager, a *FetchedPart) error {
 			return err
 		}
 		if len(batches) > 0 {
-			if _, err := p.log.Append(batches, pl.epoch, localseg.OriginReplica); err != nil {
+			if _, err := p.log.AppendReplica(batches, pl.epoch, a.Appended); err != nil {
 				return fmt.Errorf("append at %d: %w", p.log.LEO(), err)
 			}
 			p.step(Event{Kind: Appended, LEO: p.log.LEO()})

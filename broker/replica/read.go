@@ -76,6 +76,10 @@ func (p *Partition) ReadReplica(follower int32, off int64, max int) (Slice, erro
 		span.Release()
 		return s, nil
 	}
+	if s.Appended, err = p.log.AppendTimes(span.Base, span.Next); err != nil {
+		span.Release()
+		return Slice{}, p.closedMeans(err)
+	}
 	s.Hot, s.Size, s.Base, s.Next = span, int(span.Size), span.Base, span.Next
 	return s, nil
 }

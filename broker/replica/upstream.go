@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/record"
 )
 
 // Upstream asks other brokers for what they lead. Whoever knows the wire implements it.
@@ -54,6 +55,7 @@ type FetchedPart struct {
 	LogStart int64
 	LogEnd   int64 // only with localseg.ErrOffsetOutOfRange; -1: not told
 	Records  []byte
+	Appended []record.AppendTime // when the leader appended Records, by its clock; nil: not told
 
 	Diverging      bool // the log has other records than the leader's
 	DivergingEpoch int32
