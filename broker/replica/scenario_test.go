@@ -95,7 +95,8 @@ type question struct {
 	fetched int32
 }
 
-// wrong says what no replica may do: what was exposed is in every log that exposes it, the same.
+// wrong says what no replica may do: what was exposed is in every log that exposes it, the same, and in the log of whoever is in the ISR,
+// since that one may be elected.
 func (w *play) wrong() string {
 	for _, a := range w.nodes {
 		hw := int(a.core.hw)
@@ -108,6 +109,11 @@ func (w *play) wrong() string {
 		}
 		if hw > len(w.exposed) {
 			w.exposed = slices.Clone(a.log[:hw])
+		}
+	}
+	for _, id := range w.isr {
+		if a := w.nodes[id]; len(a.log) < len(w.exposed) || !slices.Equal(a.log[:len(w.exposed)], w.exposed) {
+			return fmt.Sprintf("broker %d is in sync with %v, exposed was %v", id, a.log, w.exposed)
 		}
 	}
 	return ""
@@ -278,6 +284,11 @@ func (w *play) question(a *actor) question {
 	return question{from: a.id, process: a.process, epoch: a.core.epoch, leo: leo, fetched: fetchedEpoch(historyOf(a.log), leo)}
 }
 
+// asked says that nothing has changed at a since it asked: it has one question under way, and goes on from its answer.
+func (w *play) asked(a *actor, q question) bool {
+	return a.core.role == following && w.question(a) == q
+}
+
 // answer is what leader and follower do with a fetch, as the shell does it.
 func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	switch err := l.core.CheckEpoch(q.epoch, false); {
@@ -292,7 +303,7 @@ func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	}
 	if q.fetched >= 0 {
 		if e, to := epochEnd(history, end, q.fetched); e < q.fetched || to < q.leo {
-			if lost {
+			if lost || !w.asked(a, q) {
 				return nil
 			}
 			to = truncateTo(historyOf(a.log), int64(len(a.log)), e, to)
@@ -306,7 +317,7 @@ func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	}
 	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, NowMs: w.now, Eligible: a.process == q.process})
 	out := w.say(l, eff)
-	if eff.Stale || lost || a.process != q.process || a.core.role != following || a.core.epoch != q.epoch || int64(len(a.log)) != q.leo {
+	if eff.Stale || lost || !w.asked(a, q) {
 		return out
 	}
 	a.log = append(a.log, l.log[q.leo:]...)
