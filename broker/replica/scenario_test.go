@@ -84,6 +84,8 @@ type actor struct {
 	log     []int32
 	lost    *Proposal // written, or not, but the answer is under way
 	late    []question
+
+	draining bool
 }
 
 // question is a fetch under way.
@@ -210,6 +212,17 @@ func (w *play) step(words []string) []string {
 			w.isr = ids(s)
 		}
 		return []string{fmt.Sprintf("metadata: leader %d epoch %d isr %v", w.leader, w.epoch, w.isr)}
+	case "unclean": // unclean LEADER: it is elected although it is not in sync; what it lacks is lost
+		l := w.nodes[num(0)]
+		w.leader, w.epoch, w.version, w.isr = l.id, w.epoch+1, w.version+1, []int32{l.id}
+		w.exposed = w.exposed[:common(w.exposed, l.log)]
+		return []string{fmt.Sprintf("metadata: leader %d epoch %d isr %v", w.leader, w.epoch, w.isr)}
+	case "drain": // drain BROKER: it is about to stop; the controller takes it out of the ISR
+		a := w.nodes[num(0)]
+		a.draining = true
+		w.isr = slices.DeleteFunc(slices.Clone(w.isr), func(id int32) bool { return id == a.id })
+		w.version++
+		return []string{fmt.Sprintf("metadata: isr %v", w.isr)}
 	case "learn": // learn BROKER...: they see the metadata as it is now
 		var out []string
 		for i := range plain {
@@ -261,6 +274,7 @@ func (w *play) step(words []string) []string {
 		hw, _ := strconv.Atoi(named["hw"])
 		a.log = a.log[:len(a.log)-lose]
 		a.process++
+		a.draining = false
 		a.core = Core{self: a.id, lagMs: 100, minISR: a.core.minISR}
 		return w.say(a, a.core.Step(Event{Kind: Opened, LEO: int64(len(a.log)), HW: int64(hw)}))
 	}
@@ -315,7 +329,7 @@ func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	if q.leo > end {
 		return []string{"offset out of range"}
 	}
-	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, NowMs: w.now, Eligible: a.process == q.process})
+	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, NowMs: w.now, Eligible: a.process == q.process && !a.draining})
 	out := w.say(l, eff)
 	if eff.Stale || lost || !w.asked(a, q) {
 		return out

@@ -117,3 +117,24 @@ func TestCrashWhileManyPartitionsStop(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasReadAfterARecoverySurvivesTheMachine(t *testing.T) { // BUG-096
+	for seed := range uint64(20) {
+		c, m := memCluster(t)
+		b := c.start()
+		b.topic("t", 1)
+		fill(t, b.leader("t", 0), 100)
+		b.stop(false)
+		m.Kill() // the process alone: the page cache lives
+		b = c.start()
+		read := readAll(t, b.leader("t", 0), 0)
+		b.stop(false)
+		m.Crash(seed)
+		b = c.start()
+		p := b.leader("t", 0)
+		if got := readAll(t, p, 0); got < read {
+			t.Fatalf("seed %d: %d records, %d were read after the recovery", seed, got, read)
+		}
+		b.stop(false)
+	}
+}
