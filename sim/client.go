@@ -14,9 +14,10 @@ import (
 
 // client is one connection to the broker, made anew when it breaks; one request at a time. For one goroutine.
 type client struct {
-	dial func() (net.Conn, error)
-	conn net.Conn
-	next int32
+	dial     func() (net.Conn, error)
+	patience time.Duration // for an answer, and then one try to connect is all; 0: answerWait, and tries without end
+	conn     net.Conn
+	next     int32
 }
 
 var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("sim"))
@@ -47,12 +48,19 @@ func (c *client) send(ctx context.Context, _ *part, req kmsg.Request) error {
 		conn, err := c.dial()
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
+			if c.patience > 0 {
+				return err
+			}
 			continue
 		}
 		c.conn = conn
 	}
 	c.next++
-	c.conn.SetDeadline(time.Now().Add(answerWait))
+	wait := c.patience
+	if wait == 0 {
+		wait = answerWait
+	}
+	c.conn.SetDeadline(time.Now().Add(wait))
 	if _, err := c.conn.Write(formatter.AppendRequest(nil, req, c.next)); err != nil {
 		c.close()
 		return err

@@ -10,13 +10,16 @@ import (
 	"github.com/varvelog/varve/internal/vfs"
 )
 
-// ages is when files were written last, by the clock of the run: vfs.Mem only counts.
+// ages is when files were written last. nil: the files say it themselves.
 type ages struct {
 	mu sync.Mutex
 	at map[string]time.Time // guarded by mu; by path
 }
 
 func (a *ages) touch(name string) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at[path.Clean(name)] = time.Now()
@@ -24,6 +27,9 @@ func (a *ages) touch(name string) {
 
 // first is touch for a file that was never written.
 func (a *ages) first(name string) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.at[path.Clean(name)]; !ok {
@@ -32,12 +38,18 @@ func (a *ages) first(name string) {
 }
 
 func (a *ages) rename(from, to string) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at[path.Clean(to)] = a.at[path.Clean(from)]
 }
 
 func (a *ages) of(name string, i fs.FileInfo) fs.FileInfo {
+	if a == nil {
+		return i
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return aged{i, a.at[path.Clean(name)]}

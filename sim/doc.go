@@ -1,13 +1,19 @@
-// Package sim is a broker's whole world in one synctest bubble, drawn from a seed: an object store with faults, a disk that
-// crashes, a metadata store that goes away, clients on in-memory connections, and virtual time.
+// Package sim is whole worlds in a synctest bubble, drawn from a seed: an object store with faults, disks that crash, a metadata store
+// that goes away, clients and brokers on in-memory connections, and virtual time.
 //
-// A run has three parts. A workload produces, reads, commits group offsets, deletes records and topics and changes
-// configurations, through the wire protocol. A nemesis meanwhile kills the process or the machine, takes stores away, fills
-// the disk. Then everything heals, and History and the bucket are compared: what was acknowledged is readable, local bytes
-// are archived bytes, and what a bucket alone gives back for a moment is what the log was at that moment.
+// There are two. A World has one broker: its log, its archive, what a crash at any call to the disk leaves. A Cluster has three or five,
+// joined as cmd/varve joins them, on a network that is slow, cut one way or both, and held as if a process stood still; processes are
+// killed and drained, machines crash, disks come back empty or as they were earlier. The bubble has one clock: brokers whose clocks
+// differ or jump are not simulated.
+//
+// A run has three parts. A workload produces, reads, commits group offsets, deletes records and topics, changes configurations and moves
+// partitions, through the wire protocol. A nemesis meanwhile does harm, though never more at once than a cluster promises to survive.
+// Then everything heals, and History, logs and the bucket are compared: what was acknowledged is readable, replicas and archive have the
+// same bytes, every ISR is full again, and what a bucket alone gives back is what the log was.
 //
 // The plan of a run follows from its seed alone. How goroutines interleave within one virtual instant does not, so a seed
 // that failed may pass when it is run again: seeds/ keeps such seeds, and each run of the tests tries them anew.
 //
-// A Mutant is a planted bug at one of the seams. The tests require that each is found: it proves that the checkers can fail.
+// A Mutant or ClusterMutant is a planted bug at one of the seams. The tests require that each is found: it proves that the checkers can
+// fail.
 package sim

@@ -18,11 +18,15 @@ var errDead = errors.New("the process has ended")
 type gate struct {
 	below objstore.Bucket
 	dead  atomic.Bool
+	away  *atomic.Bool // the way to the store is cut; nil: never
 }
 
 func (g *gate) err() error {
 	if g.dead.Load() {
 		return fmt.Errorf("%w: %w", objstore.ErrUnavailable, errDead)
+	}
+	if g.away != nil && g.away.Load() {
+		return fmt.Errorf("no way to it: %w", objstore.ErrUnavailable)
 	}
 	return nil
 }

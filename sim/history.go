@@ -17,7 +17,9 @@ import (
 type History struct {
 	w *stage
 
-	dropped func(*topic) // a topic goes, and the group offsets of it
+	// replicated says that brokers share a partition: what DeleteRecords has answered may be unknown to the next leader for a while.
+	replicated bool
+	dropped    func(*topic) // a topic goes, and the group offsets of it
 
 	mu    sync.Mutex
 	parts map[manifest.PartitionID]*part // guarded by mu
@@ -257,7 +259,7 @@ func (h *History) deleting(p *part, off int64) request {
 func (h *History) deleted(r request, start int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.gen == r.p.gen || start <= r.p.floor {
+	if !h.replicated && (r.gen == r.p.gen || start <= r.p.floor) {
 		r.p.start = max(r.p.start, start)
 	}
 }

@@ -8,11 +8,27 @@ import (
 	"testing"
 )
 
+// planted is a bug and the world in which it is sought.
+type planted struct {
+	world, name string
+	o           Options
+}
+
+func allPlanted() (out []planted) {
+	for _, m := range Mutants() {
+		out = append(out, planted{"broker", m.Name, Options{Mutant: m}})
+	}
+	for _, m := range ClusterMutants() {
+		out = append(out, planted{"cluster", m.Name, Options{Cluster: m}})
+	}
+	return out
+}
+
 // Each planted bug is found within some seeds, or the checkers do not check. Each is sought in a process of its own, since an
 // assertion of the broker may find it first, by a panic.
 func TestPlantedBugsAreFound(t *testing.T) {
-	for i, m := range Mutants() {
-		t.Run(m.Name, func(t *testing.T) {
+	for i, m := range allPlanted() {
+		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestOnePlantedBug$", "-test.timeout=5m")
 			cmd.Env = append(os.Environ(), "SIM_MUTANT="+strconv.Itoa(i))
@@ -35,7 +51,8 @@ func TestOnePlantedBug(t *testing.T) {
 	if !ok {
 		return
 	}
+	m := allPlanted()[i]
 	for seed := uint64(1); seed <= mutantSeeds; seed++ {
-		check(t, seed, Options{Mutant: Mutants()[i]})
+		check(t, m.world, seed, m.o)
 	}
 }

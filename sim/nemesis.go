@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,6 @@ type nemesis struct {
 	meta float64    // guarded by mu; chance that a request to the metadata store fails
 	dice *rand.Rand // guarded by mu
 	cut  bool       // guarded by mu; the metadata store is away
-	late bool       // a write to the object store may have landed when nobody waited for it any more; owned by run
 }
 
 func newNemesis(w *World, rng *rand.Rand) *nemesis {
@@ -129,27 +129,33 @@ func (n *nemesis) storeAway(ctx context.Context) {
 
 // storeFlaky replaces the faults of the object store.
 func (n *nemesis) storeFlaky() {
+	rules := storeFaults(n.rng)
+	n.w.event("object store has %d kinds of faults", len(rules)-1)
+	n.w.late = n.w.late || slices.ContainsFunc(rules, func(r fault.Rule) bool { return r.Effect == fault.Late })
+	n.w.store.SetRules(rules...)
+}
+
+// storeFaults draws some kinds of faults; the last rule is the latency of what none of them hits.
+func storeFaults(rng *rand.Rand) []fault.Rule {
 	var rules []fault.Rule
-	ms := func(max int) time.Duration { return time.Duration(1+n.rng.IntN(max)) * time.Millisecond }
+	ms := func(max int) time.Duration { return time.Duration(1+rng.IntN(max)) * time.Millisecond }
 	all := []fault.Rule{
 		{Op: fault.Put, Chance: 0.3, Effect: fault.Lost, Latency: ms(200)},
 		{Op: fault.Put, Chance: 0.2, Effect: fault.Late, Delay: ms(20_000)},
 		{Op: fault.Delete, Chance: 0.2, Effect: fault.Late, Delay: ms(10_000)},
 		{Op: fault.Delete, Chance: 0.3, Effect: fault.Lost},
-		{Op: fault.Get, Chance: 0.2, Effect: fault.Truncate, At: int64(n.rng.IntN(2000))},
+		{Op: fault.Get, Chance: 0.2, Effect: fault.Truncate, At: int64(rng.IntN(2000))},
 		{Op: fault.List, Chance: 0.2, Effect: fault.Lost},
 		{Chance: 0.2, Effect: fault.Throttle},
 		{Chance: 0.2, Effect: fault.Fail},
 		{Chance: 0.5, Effect: fault.Slow, Latency: ms(3000)},
 	}
 	for _, r := range all {
-		if n.rng.IntN(3) == 0 {
+		if rng.IntN(3) == 0 {
 			rules = append(rules, r)
-			n.w.late = n.w.late || r.Effect == fault.Late
 		}
 	}
-	n.w.event("object store has %d kinds of faults", len(rules))
-	n.w.store.SetRules(append(rules, fault.Rule{Latency: ms(30)})...)
+	return append(rules, fault.Rule{Latency: ms(30)})
 }
 
 func (n *nemesis) metaAway(ctx context.Context) {

@@ -17,10 +17,15 @@ type operator struct {
 	rng  *rand.Rand
 	c    caller
 	made int
+
+	replicas    int16  // of a new topic
+	minISR      string // min.insync.replicas of a new topic
+	extra       func(ctx context.Context, p *part)
+	extraChance int // one step in so many is extra's; 0: none
 }
 
 func newOperator(w *stage) *operator {
-	o := &operator{w: w, rng: w.rand("operator")}
+	o := &operator{w: w, rng: w.rand("operator"), replicas: 1, minISR: "1"}
 	o.c = w.caller(o.rng)
 	return o
 }
@@ -36,6 +41,10 @@ func (o *operator) run(ctx context.Context) {
 			return
 		}
 		p := o.w.history.pick(o.rng)
+		if p != nil && o.extraChance > 0 && o.rng.IntN(o.extraChance) == 0 {
+			o.extra(ctx, p)
+			continue
+		}
 		switch k := o.rng.IntN(10); {
 		case p == nil || k == 0 && o.made < 4:
 			o.create(ctx)
@@ -60,14 +69,14 @@ func (o *operator) pick(values ...string) string { return values[o.rng.IntN(len(
 func (o *operator) create(ctx context.Context) {
 	o.made++
 	t := &topic{name: fmt.Sprintf("t%d", o.made), tiered: o.rng.IntN(6) > 0, windowMs: o.w.plan.windowMs}
-	configs := map[string]string{"remote.storage.enable": fmt.Sprint(t.tiered), "retention.ms": "-1", "segment.ms": o.pick("1000", "20000", "3600000")}
+	configs := map[string]string{"remote.storage.enable": fmt.Sprint(t.tiered), "retention.ms": "-1", "segment.ms": o.pick("1000", "20000", "3600000"), "min.insync.replicas": o.minISR}
 	if t.tiered && o.rng.IntN(3) > 0 {
 		configs["local.retention.bytes"] = o.pick("0", "2000", "20000")
 	}
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version, req.TimeoutMillis = 7, 10_000
 	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.name, int32(1+o.rng.IntN(3)), 1
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.name, int32(1+o.rng.IntN(3)), o.replicas
 	for k, v := range configs {
 		rc := kmsg.NewCreateTopicsRequestTopicConfig()
 		rc.Name, rc.Value = k, &v
@@ -125,6 +134,11 @@ func (o *operator) configure(ctx context.Context, t *topic) {
 	case 4:
 		name, value = "archive.max.lag.ms", o.pick("200", "3000", "20000")
 	}
+	o.alter(ctx, t, name, value)
+}
+
+// alter sets a topic's configuration.
+func (o *operator) alter(ctx context.Context, t *topic, name, value string) {
 	o.w.history.configuring(t, name, value)
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.Version = 1

@@ -224,41 +224,13 @@ func (p *process) end() {
 	p.kv.Close()
 }
 
-func (p *process) inForce(t *meta.Topic) config.Topic {
-	img := p.store.Image()
-	return p.w.config.Topic(config.Dynamic{Broker: img.Configs[meta.BrokerResource(nodeID)], Cluster: img.Configs[meta.ClusterResource]}, t.Configs)
-}
+func (p *process) inForce(t *meta.Topic) config.Topic { return p.w.inForce(nodeID, p.store, t) }
 
-// topicConfig is cmd/varve's, but for the sizes that Kafka's rules do not let a topic set.
 func (p *process) topicConfig(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
-	c := p.inForce(t)
-	log := localseg.Config{
-		SegmentBytes: p.w.plan.segmentBytes, SegmentMs: c.SegmentMs, IndexIntervalBytes: 256, SegmentIndexBytes: c.SegmentIndexBytes,
-		RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes, LocalRetentionMs: c.LocalRetentionMs, LocalRetentionBytes: c.LocalRetentionBytes,
-		FlushMessages: c.FlushMessages, FlushMs: c.FlushMs, FileDeleteDelayMs: p.w.plan.deleteDelayMs, MaxMessageBytes: c.MaxMessageBytes,
-		Compact: c.Compact(), Delete: c.Delete(), Tiered: c.RemoteStorageEnable, LogAppendTime: c.LogAppendTime, ProducerExpiryMs: c.ProducerExpiryMs,
-	}
-	if c.Compact() {
-		log.LocalRetentionMs, log.LocalRetentionBytes = -1, -1
-	}
-	arch := tier.TopicConfig{
-		Name: t.Name, RetentionMs: c.RetentionMs, RetentionBytes: c.RetentionBytes, CopyDisabled: c.CopyDisabled,
-		RestoreWindowMs: c.RestoreWindowMs, MaxLagMs: c.ArchiveMaxLagMs,
-	}
-	if !c.Delete() {
-		arch.RetentionMs, arch.RetentionBytes = -1, -1
-	}
-	return log, arch
+	return p.w.topicConfig(t, p.inForce(t))
 }
 
-func (p *process) rules(t *meta.Topic) record.ValidateOptions {
-	c := p.inForce(t)
-	return record.ValidateOptions{
-		FromProducer: true, CompactedTopic: c.Compact(), LogAppendTime: c.LogAppendTime,
-		TimestampBeforeMs: c.TimestampBeforeMaxMs, TimestampAfterMs: c.TimestampAfterMaxMs,
-		MaxBytes: c.MaxMessageBytes, MaxDecompressed: p.w.config.Int("max.decompressed.message.bytes"),
-	}
-}
+func (p *process) rules(t *meta.Topic) record.ValidateOptions { return p.w.rules(p.inForce(t)) }
 
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

@@ -98,6 +98,8 @@ func (p *producer) produce(ctx context.Context, part *part) {
 		r := p.w.history.try(part, values)
 		base, code := p.send(ctx, part, acks, b)
 		switch {
+		case code == 0 && base >= 0 && acks == 1 && p.w.history.replicated:
+			return // its leader may have it alone
 		case code == 0 && base >= 0:
 			p.w.history.acked(r, base, values)
 			if p.idempotent {
@@ -159,6 +161,7 @@ func (p *producer) send(ctx context.Context, part *part, acks int16, b []byte) (
 var retriable = map[int16]bool{
 	kerr.NotLeaderForPartition.Code: true, kerr.LeaderNotAvailable.Code: true, kerr.KafkaStorageError.Code: true, kerr.NotEnoughReplicas.Code: true,
 	kerr.RequestTimedOut.Code: true, kerr.UnknownTopicID.Code: true, kerr.UnknownTopicOrPartition.Code: true, kerr.NotEnoughReplicasAfterAppend.Code: true,
+	kerr.ReplicaNotAvailable.Code: true, kerr.OffsetNotAvailable.Code: true, kerr.FencedLeaderEpoch.Code: true, kerr.UnknownLeaderEpoch.Code: true,
 	kerr.OutOfOrderSequenceNumber.Code: true, kerr.UnknownProducerID.Code: true, kerr.InvalidProducerEpoch.Code: true, // lostSequence judges these
 }
 

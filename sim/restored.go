@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/record"
 	"github.com/varvelog/varve/tier"
@@ -42,25 +43,9 @@ func (w *stage) comparePartition(ctx context.Context, r *tier.Reader, p *part) e
 	if m == nil || m.Through < rp.LEO() {
 		return fmt.Errorf("the newest manifest does not reach %d", rp.LEO())
 	}
-	local := map[int64]record.Batch{}
-	log := rp.Log()
-	for off := log.LocalStart(); off < log.LEO(); {
-		span, err := log.Read(off, log.LEO(), 1<<20)
-		if err != nil {
-			return fmt.Errorf("read local offset %d: %w", off, err)
-		}
-		b := make([]byte, span.Size)
-		_, err = span.ReadAt(b, 0)
-		off = span.Next
-		span.Release()
-		if err != nil && span.Size > 0 {
-			if _, again := bytes.NewReader(b).Read(nil); again != nil {
-				return err
-			}
-		}
-		if err := each(b, func(b record.Batch) { local[b.BaseOffset()] = b }); err != nil {
-			return fmt.Errorf("local log: %w", err)
-		}
+	local, err := localBatches(rp.Log())
+	if err != nil {
+		return err
 	}
 	req := w.history.ask(p)
 	req.start = 0
@@ -93,6 +78,28 @@ func (w *stage) comparePartition(ctx context.Context, r *tier.Reader, p *part) e
 		}
 	}
 	return nil
+}
+
+// localBatches reads all that a log has locally, by base offset.
+func localBatches(log *localseg.Log) (map[int64]record.Batch, error) {
+	local := map[int64]record.Batch{}
+	for off := log.LocalStart(); off < log.LEO(); {
+		span, err := log.Read(off, log.LEO(), 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("read local offset %d: %w", off, err)
+		}
+		b := make([]byte, span.Size)
+		n, err := span.ReadAt(b, 0)
+		off = span.Next
+		span.Release()
+		if n < len(b) {
+			return nil, fmt.Errorf("read local offset %d: %d of %d bytes: %w", span.Base, n, len(b), err)
+		}
+		if err := each(b, func(b record.Batch) { local[b.BaseOffset()] = b }); err != nil {
+			return nil, fmt.Errorf("local log: %w", err)
+		}
+	}
+	return local, nil
 }
 
 func each(b []byte, f func(record.Batch)) error {

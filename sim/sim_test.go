@@ -3,9 +3,12 @@ package sim
 import (
 	"bufio"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -13,10 +16,29 @@ import (
 // defaultSeeds keeps `make test` short; SIM_SEEDS says how many, 0 is until stopped, SIM_SEED is one.
 const defaultSeeds = 200
 
-func run(t *testing.T, seed uint64, o Options) (v *Violation) {
+// worlds are the kinds of runs; SIM_WORLD chooses one.
+var worlds = map[string]func(seed uint64, o Options) *Violation{
+	"broker":  func(seed uint64, o Options) *Violation { return New(seed, o).Run() },
+	"cluster": func(seed uint64, o Options) *Violation { return NewCluster(seed, o).Run() },
+}
+
+func run(t *testing.T, world string, seed uint64, o Options) (v *Violation) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) { v = New(seed, o).Run() })
+	synctest.Test(t, func(*testing.T) { v = worlds[world](seed, o) })
 	return v
+}
+
+// chosen are the worlds that SIM_WORLD asks for.
+func chosen(t *testing.T) []string {
+	t.Helper()
+	w := os.Getenv("SIM_WORLD")
+	if w == "" {
+		return slices.Sorted(maps.Keys(worlds))
+	}
+	if worlds[w] == nil {
+		t.Fatalf("SIM_WORLD: no world %q", w)
+	}
+	return []string{w}
 }
 
 func env(t *testing.T, key string) (uint64, bool) {
@@ -38,7 +60,9 @@ func TestSeeds(t *testing.T) {
 		if os.Getenv("SIM_LOG") != "" {
 			o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
-		check(t, seed, o)
+		for _, w := range chosen(t) {
+			check(t, w, seed, o)
+		}
 		return
 	}
 	n, ok := env(t, "SIM_SEEDS")
@@ -46,26 +70,30 @@ func TestSeeds(t *testing.T) {
 		n = defaultSeeds
 	}
 	const shards = 4
+	var broken atomic.Bool
 	for shard := range uint64(shards) {
 		t.Run(strconv.FormatUint(shard, 10), func(t *testing.T) {
 			t.Parallel()
-			for seed := shard + 1; n == 0 || seed <= n; seed += shards {
-				if v := run(t, seed, Options{}); v != nil {
-					t.Error(v)
+			for seed := shard + 1; seed <= n || n == 0 && !broken.Load(); seed += shards {
+				for _, w := range chosen(t) {
+					if v := run(t, w, seed, Options{}); v != nil {
+						t.Error(v)
+						broken.Store(true) // what goes on for ever ends here
+					}
 				}
 			}
 		})
 	}
 }
 
-func check(t *testing.T, seed uint64, o Options) {
+func check(t *testing.T, world string, seed uint64, o Options) {
 	t.Helper()
-	if v := run(t, seed, o); v != nil {
+	if v := run(t, world, seed, o); v != nil {
 		t.Fatal(v)
 	}
 }
 
-// TestSeedsThatOnceFailed runs seeds/failed.txt: a seed in each line, then what it found.
+// TestSeedsThatOnceFailed runs seeds/failed.txt: a world and a seed in each line, then what it found.
 func TestSeedsThatOnceFailed(t *testing.T) {
 	f, err := os.Open("seeds/failed.txt")
 	if err != nil {
@@ -74,13 +102,13 @@ func TestSeedsThatOnceFailed(t *testing.T) {
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
-		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		seed, err := strconv.ParseUint(fields[0], 10, 64)
+		seed, err := strconv.ParseUint(fields[1], 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, seed, Options{})
+		check(t, fields[0], seed, Options{})
 	}
 }

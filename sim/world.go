@@ -32,8 +32,9 @@ type World struct {
 
 // Options of a run. The zero value is a run without planted bugs that logs nothing.
 type Options struct {
-	Mutant Mutant
-	Logger *slog.Logger
+	Mutant  Mutant        // of a run with one broker
+	Cluster ClusterMutant // of one with several
+	Logger  *slog.Logger
 }
 
 // New draws a world from the seed; nothing runs yet.

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"context"
+	"strings"
+
+	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/meta"
+)
+
+// ClusterMutant is a planted bug of replication. The zero value is none.
+type ClusterMutant struct {
+	Name     string
+	Plan     func(*plan, *clusterPlan)
+	KV       func(meta.KV) meta.KV
+	Upstream func(c *Cluster, id int32, u replica.Upstream) replica.Upstream
+	Hasty    bool // who asks for acks=all gets acks=1, and is not told
+}
+
+func (m ClusterMutant) adjust(p *plan, c *clusterPlan) {
+	if m.Plan != nil {
+		m.Plan(p, c)
+	}
+}
+
+func (m ClusterMutant) kv(kv meta.KV) meta.KV {
+	if m.KV != nil {
+		return m.KV(kv)
+	}
+	return kv
+}
+
+func (m ClusterMutant) upstream(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
+	if m.Upstream != nil {
+		return m.Upstream(c, id, u)
+	}
+	return u
+}
+
+// ClusterMutants are all planted bugs of replication, each at a seam that the broker does not see behind.
+func ClusterMutants() []ClusterMutant {
+	return []ClusterMutant{
+		{Name: "acknowledged before the ISR has it", Hasty: true},
+		{Name: "no truncation when the epoch changes", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return forgetfulFollower{u} }},
+		{Name: "an ISR is written over a newer record", KV: func(kv meta.KV) meta.KV { return &carelessKV{KV: kv} }},
+		{Name: "the high watermark does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
+			return &boaster{Upstream: u, c: c, id: id}
+		}},
+		{Name: "a follower takes its end for the high watermark", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return believer{u} }},
+	}
+}
+
+// forgetfulFollower never says which epoch its log ends in, so that no leader finds that it diverges.
+type forgetfulFollower struct{ replica.Upstream }
+
+func (f forgetfulFollower) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
+	c := *r
+	c.Parts = nil
+	for _, p := range r.Parts {
+		p.FetchedEpoch = -1
+		c.Parts = append(c.Parts, p)
+	}
+	return f.Upstream.Fetch(ctx, leader, lane, &c)
+}
+
+// carelessKV drops the guard on the partition's record from changes of ISRs, which are those guarded by registrations.
+type carelessKV struct{ meta.KV }
+
+func (k *carelessKV) Txn(ctx context.Context, guards []meta.Guard, ops []meta.Op) (bool, int64, error) {
+	if len(ops) == 1 && strings.Contains(ops[0].Key, "/partition/") {
+		registered := false
+		var left []meta.Guard
+		for _, g := range guards {
+			registered = registered || strings.Contains(g.Key, "/broker/")
+			if g.Key != ops[0].Key {
+				left = append(left, g)
+			}
+		}
+		if registered {
+			guards = left
+		}
+	}
+	return k.KV.Txn(ctx, guards, ops)
+}
+
+// Progress implements meta.Progresser.
+func (k *carelessKV) Progress(ctx context.Context) error { return k.KV.(meta.Progresser).Progress(ctx) }
+
+// boaster tells the leader, before each fetch, that it has everything already.
+type boaster struct {
+	replica.Upstream
+	c  *Cluster
+	id int32
+}
+
+func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
+	lie := *r
+	lie.Session, lie.SessionEpoch, lie.MaxWait, lie.Parts, lie.Forgotten = 0, -1, 0, nil, nil
+	for _, p := range r.Parts {
+		b.c.history.mu.Lock()
+		known := b.c.history.parts[p.ID]
+		b.c.history.mu.Unlock()
+		if known == nil {
+			continue
+		}
+		if rp := b.c.node(leader).partition(known); rp != nil {
+			p.Offset, p.FetchedEpoch = rp.LEO(), -1
+			lie.Parts = append(lie.Parts, p)
+		}
+	}
+	if len(lie.Parts) > 0 {
+		if _, err := b.Upstream.Fetch(ctx, leader, lane, &lie); err != nil {
+			return nil, err
+		}
+	}
+	return b.Upstream.Fetch(ctx, leader, lane, r)
+}
+
+// believer takes whatever it has for committed.
+type believer struct{ replica.Upstream }
+
+func (b believer) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
+	a, err := b.Upstream.Fetch(ctx, leader, lane, r)
+	if err == nil {
+		for i := range a.Parts {
+			a.Parts[i].HW = 1 << 60
+		}
+	}
+	return a, err
+}
