@@ -18,7 +18,7 @@ func (c *Cluster) settle() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	defer cancel()
-	for _, step := range []func(context.Context){c.startAll, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal} {
+	for _, step := range []func(context.Context){c.startAll, c.land, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal} {
 		if c.failed() {
 			return
 		}
@@ -48,6 +48,26 @@ func (c *Cluster) startAll(ctx context.Context) {
 	}
 	if ctx.Err() != nil {
 		c.violate("a broker starts when nothing is wrong", "it did not")
+	}
+}
+
+// land waits for transactions that are still on their way: a topic's deletion may be one of them.
+func (c *Cluster) land(ctx context.Context) {
+	pause(ctx, lateMax)
+	if img, err := c.image(); err == nil {
+		c.history.gone(img)
+	}
+}
+
+// gone enters deletions whose answer nobody has seen.
+func (h *History) gone(img *meta.Image) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, t := range h.names {
+		if t.deleting && img.TopicsByID[t.id] == nil {
+			delete(h.names, name)
+			h.dead = append(h.dead, t)
+		}
 	}
 }
 

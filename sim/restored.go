@@ -85,6 +85,10 @@ func localBatches(log *localseg.Log) (map[int64]record.Batch, error) {
 	local := map[int64]record.Batch{}
 	for off := log.LocalStart(); off < log.LEO(); {
 		span, err := log.Read(off, log.LEO(), 1<<20)
+		if err != nil && off < log.LocalStart() { // gone meanwhile
+			off = log.LocalStart()
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read local offset %d: %w", off, err)
 		}
