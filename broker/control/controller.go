@@ -19,6 +19,8 @@ type Options struct {
 	NodeID int32
 	// Unclean is unclean.leader.election.enable of a topic, as it is in force; default: never.
 	Unclean func(*meta.Topic) bool
+	// MinISR is min.insync.replicas of a topic, as it is in force; default: 1.
+	MinISR func(*meta.Topic) int32
 	// Rebalance is leader.imbalance.check.interval.seconds, 0: leaders are not moved back (auto.leader.rebalance.enable).
 	Rebalance time.Duration
 	// Imbalance is leader.imbalance.per.broker.percentage.
@@ -217,7 +219,7 @@ func (c *Controller) stand(ctx context.Context, img *meta.Image) error {
 func (c *Controller) decide(ctx context.Context) error {
 	term, scope := c.store.Term(), c.take()
 	img := c.store.Image()
-	d := Decide(img, scope, Rules{Unclean: c.o.Unclean})
+	d := Decide(img, scope, Rules{Unclean: c.o.Unclean, MinISR: c.o.MinISR})
 	err := c.apply(ctx, term, d.Changes)
 	for _, b := range d.Admit {
 		if err != nil {

@@ -44,6 +44,18 @@ func (s *Scope) empty() bool { return !s.All && len(s.Topics) == 0 }
 type Rules struct {
 	// Unclean says that the topic prefers a leader that may lack records to none (unclean.leader.election.enable).
 	Unclean func(*meta.Topic) bool
+	// MinISR is min.insync.replicas of a topic; nil: 1.
+	MinISR func(*meta.Topic) int32
+}
+
+// leastISR is how many members of an ISR the controller leaves there, though they are gone: below min.insync.replicas nothing becomes
+// committed, so that they have all that is, and who seems to be alive may be the one whose disk is lost (KIP-966). The leader may take
+// out more of them, since it is alive when it does.
+func (r *Rules) leastISR(t *meta.Topic, p *meta.Partition) int {
+	if r.MinISR == nil {
+		return 1
+	}
+	return max(1, min(int(r.MinISR(t)), len(p.Replicas)))
 }
 
 // Decision is what follows from an image.
@@ -132,7 +144,7 @@ func (d *decider) isFresh(id int32) bool {
 // partition decides on one partition; ok false means that it stays as it is.
 func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why Reason, ok bool) {
 	e = meta.Edit{Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Leader: p.Leader}
-	why = d.shrink(&e)
+	why = d.shrink(&e, d.rules.leastISR(t, p))
 	if done, ok := complete(&e); ok {
 		e, why = done, Reassigned
 	}
@@ -151,10 +163,10 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 // shrink takes out of the ISR who must not be in it, but never the last one.
 //
 //  1. Who came back unclean. If all of the ISR did, the leader stays, or else who registered last: it was the last member when it came.
-//  2. Who is gone, or whose log has failed. If that is all of them, all stay: each has everything, and whoever comes back first, cleanly,
-//     may lead.
-//  3. Who is about to stop, unless nobody else is there.
-func (d *decider) shrink(e *meta.Edit) (why Reason) {
+//  2. Who is gone, or whose log has failed. If fewer than least are left, all stay: each has everything, and whoever comes back first,
+//     cleanly, may lead.
+//  3. Who is about to stop, unless fewer than least are left.
+func (d *decider) shrink(e *meta.Edit, least int) (why Reason) {
 	isr := without(e.ISR, func(id int32) bool { return d.unclean[id] })
 	if len(isr) == 0 && len(e.ISR) > 0 {
 		isr = []int32{d.lastOf(e)}
@@ -162,13 +174,13 @@ func (d *decider) shrink(e *meta.Edit) (why Reason) {
 	if len(isr) < len(e.ISR) {
 		e.ISR, why = isr, MemberUnclean
 	}
-	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) }); len(isr) >= least && len(isr) < len(e.ISR) {
 		if why = LogFailed; slices.ContainsFunc(e.ISR, func(id int32) bool { return !d.alive(id) }) {
 			why = MemberLost
 		}
 		e.ISR = isr
 	}
-	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) || d.draining(id) }); len(isr) > 0 && len(isr) < len(e.ISR) {
+	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) || d.draining(id) }); len(isr) >= least && len(isr) < len(e.ISR) {
 		e.ISR, why = isr, Drained
 	}
 	return why
@@ -192,10 +204,11 @@ func (d *decider) lastOf(e *meta.Edit) int32 {
 func (d *decider) lead(t *meta.Topic, e *meta.Edit) (why Reason) {
 	was := e.Leader
 	stays := was >= 0 && d.has(e, was) && slices.Contains(e.ISR, was) && slices.Contains(e.Replicas, was)
-	if stays && !d.isFresh(was) {
+	e.Leader = d.candidate(e)
+	if stays && !d.isFresh(was) && (!d.draining(was) || e.Leader < 0 || d.draining(e.Leader)) {
+		e.Leader = was
 		return ""
 	}
-	e.Leader = d.candidate(e)
 	switch {
 	case e.Leader < 0 && d.rules.Unclean(t) && d.anyone(e) >= 0:
 		e.Leader = d.anyone(e)

@@ -16,6 +16,8 @@ type Membership struct {
 	// Broker is what is registered; Broker.Previous is what the clean-shutdown mark says.
 	Broker meta.Broker
 	TTL    time.Duration // broker.session.timeout.ms
+	// Rules are the controller's.
+	Rules  Rules
 	Logger *slog.Logger
 
 	keep func(context.Context) error // owned by Join, then by Run
@@ -70,9 +72,9 @@ func (m *Membership) Drain(ctx context.Context) error {
 	if err := m.Store.Drain(ctx); err != nil {
 		return err
 	}
-	for Held(m.Store.Image(), m.Broker.ID) > 0 {
+	for Held(m.Store.Image(), m.Broker.ID, m.Rules) > 0 {
 		if !pause(ctx, admitPoll) {
-			return fmt.Errorf("drain broker %d: %d partitions are left: %w", m.Broker.ID, Held(m.Store.Image(), m.Broker.ID), ctx.Err())
+			return fmt.Errorf("drain broker %d: %d partitions are left: %w", m.Broker.ID, Held(m.Store.Image(), m.Broker.ID, m.Rules), ctx.Err())
 		}
 	}
 	return m.Store.Resign(ctx)

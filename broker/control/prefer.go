@@ -61,16 +61,19 @@ func Rebalance(img *meta.Image, percent int64) []Change {
 	return out
 }
 
-// Held counts the partitions that a draining broker still has to be rid of: those that it leads, or is in sync with, and that another
-// broker in their ISR can lead.
-func Held(img *meta.Image, id int32) int {
+// Held counts the partitions that a draining broker still has to be rid of: those that it leads and another broker in their ISR can
+// lead, and those that it is in sync with and whose ISR is large enough without it.
+func Held(img *meta.Image, id int32, r Rules) int {
 	n := 0
 	for _, t := range img.Topics {
 		for _, p := range t.Partitions {
-			if p.Leader != id && !slices.Contains(p.ISR, id) {
-				continue
+			others := 0
+			for _, o := range p.ISR {
+				if o != id && img.Eligible(o) && !slices.Contains(p.Offline, o) {
+					others++
+				}
 			}
-			if slices.ContainsFunc(p.ISR, func(o int32) bool { return o != id && img.Eligible(o) && !slices.Contains(p.Offline, o) }) {
+			if others > 0 && (p.Leader == id || slices.Contains(p.ISR, id) && others >= r.leastISR(t, p)) {
 				n++
 			}
 		}

@@ -17,7 +17,7 @@ import (
 //
 //	broker 1 epoch=10 [known=9|known=none] [previous=9] [draining]   registered; known is the epoch last dealt with, default: the same
 //	dead 2                                                         known, not registered
-//	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [offline=1] [unclean]  a partition, in leader epoch 5 and partition epoch 7
+//	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [offline=1] [minisr=2] [unclean]  a partition, in leader epoch 5 and partition epoch 7
 //	do reassign t 0 2,3 | cancel t 0 | prefer t 0 | unclean t 0 | rebalance 10
 //	-> t 0 leader=2 epoch=+1 isr=2 [replicas=..] [adding=..] [removing=..] [online=..] reason   only what changes is told
 //	-> admit 1 3
@@ -44,12 +44,13 @@ type scenario struct {
 	t       *testing.T
 	img     *meta.Image
 	unclean map[string]bool
+	minISR  map[string]int32 // 0: 1
 	do      []string
 	want    []string
 }
 
 func runScenario(t *testing.T, body string) {
-	s := &scenario{t: t, unclean: map[string]bool{}, img: &meta.Image{
+	s := &scenario{t: t, unclean: map[string]bool{}, minISR: map[string]int32{}, img: &meta.Image{
 		Brokers: map[int32]*meta.Broker{}, Known: map[int32]*meta.Broker{}, Topics: map[string]*meta.Topic{}, TopicsByID: map[manifest.TopicID]*meta.Topic{},
 	}}
 	for _, line := range strings.Split(body, "\n") {
@@ -120,6 +121,9 @@ func (s *scenario) partition(words []string, set map[string]string) {
 		Replicas: s.ids(set["replicas"]), ISR: s.ids(set["isr"]), Leader: int32(s.number(set["leader"])),
 		LeaderEpoch: 5, PartitionEpoch: 7, Adding: s.ids(set["adding"]), Removing: s.ids(set["removing"]), Offline: s.ids(set["offline"]),
 	})
+	if v := set["minisr"]; v != "" {
+		s.minISR[name] = int32(s.number(v))
+	}
 	s.unclean[name] = s.unclean[name] || slices.Contains(words, "unclean")
 }
 
@@ -144,7 +148,10 @@ func (s *scenario) ids(text string) []int32 {
 
 // outcome does what the scenario says, by default Decide on all, and tells it in the scenario's words.
 func (s *scenario) outcome() string {
-	rules := Rules{Unclean: func(t *meta.Topic) bool { return s.unclean[t.Name] }}
+	rules := Rules{
+		Unclean: func(t *meta.Topic) bool { return s.unclean[t.Name] },
+		MinISR:  func(t *meta.Topic) int32 { return max(1, s.minISR[t.Name]) },
+	}
 	var lines []string
 	one := func(e meta.Edit, err error, ok bool) {
 		switch {

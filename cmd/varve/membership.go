@@ -22,13 +22,14 @@ func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(
 		n.log.Warn("clean-shutdown marker", "err", err)
 	}
 	session := time.Duration(n.c.Int("broker.session.timeout.ms")) * time.Millisecond
+	options := n.controlOptions()
 	n.member = &control.Membership{
-		Store: n.store, TTL: session, Logger: n.log,
+		Store: n.store, TTL: session, Logger: n.log, Rules: control.Rules{MinISR: options.MinISR},
 		Broker: meta.Broker{
 			ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id, Previous: previous,
 		},
 	}
-	controller := control.New(n.store, n.controlOptions())
+	controller := control.New(n.store, options)
 	n.detector = control.NewDetector(n.store, control.DetectorOptions{
 		NodeID: n.id, Dial: n.dialBroker, Session: session, Logger: n.log, Registerer: n.reg,
 	})
@@ -58,6 +59,7 @@ func (n *node) controlOptions() control.Options {
 	o := control.Options{
 		NodeID: n.id, Imbalance: n.c.Int("leader.imbalance.per.broker.percentage"), Logger: n.log, Registerer: n.reg,
 		Unclean: func(t *meta.Topic) bool { return n.inForce(t).UncleanLeaderElection },
+		MinISR:  func(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas },
 	}
 	if n.c.Bool("auto.leader.rebalance.enable") {
 		o.Rebalance = time.Duration(n.c.Int("leader.imbalance.check.interval.seconds")) * time.Second
@@ -91,7 +93,7 @@ func (n *node) handOver(ctx context.Context) {
 	drain, cancel := context.WithTimeout(ctx, handOverMax)
 	defer cancel()
 	began := time.Now()
-	held := control.Held(n.store.Image(), n.id)
+	held := control.Held(n.store.Image(), n.id, n.member.Rules)
 	if err := n.member.Drain(drain); err != nil {
 		n.log.Warn("hand over leaderships", "err", err)
 		return
