@@ -89,13 +89,14 @@ func (l *life) join(ctx context.Context) error {
 		return err
 	}
 	id, session := l.n.id, l.c.shape.session
+	minISR := func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas }
 	l.member = &control.Membership{
-		Store: l.store, TTL: session, Logger: l.log,
+		Store: l.store, TTL: session, Logger: l.log, Rules: control.Rules{MinISR: minISR},
 		Broker: meta.Broker{ID: id, Rack: fmt.Sprint("rack", id), Listeners: l.advertised(), Directory: l.n.dir, Previous: previous},
 	}
 	controller := control.New(l.store, control.Options{
 		NodeID: id, Rebalance: l.c.shape.rebalance, Logger: l.log,
-		Unclean: func(t *meta.Topic) bool { return l.inForce(t).UncleanLeaderElection },
+		Unclean: func(t *meta.Topic) bool { return l.inForce(t).UncleanLeaderElection }, MinISR: minISR,
 	})
 	l.detector = control.NewDetector(l.store, control.DetectorOptions{
 		NodeID: id, Session: session, Logger: l.log,

@@ -21,11 +21,12 @@ type router struct {
 	host    int32
 	conns   map[int32]*client
 	belief  map[*part]int32
+	epoch   map[*part]int32 // the newest that was told: who tells an older one is behind (KIP-320)
 	binding bool
 }
 
 func newRouter(c *Cluster, rng *rand.Rand) *router {
-	return &router{c: c, rng: rng, host: c.nextClient(), conns: map[int32]*client{}, belief: map[*part]int32{}}
+	return &router{c: c, rng: rng, host: c.nextClient(), conns: map[int32]*client{}, belief: map[*part]int32{}, epoch: map[*part]int32{}}
 }
 
 func (r *router) certain() bool { return r.binding }
@@ -72,8 +73,8 @@ func (r *router) find(ctx context.Context, p *part) (int32, error) {
 	}
 	for _, t := range resp.(*kmsg.MetadataResponse).Topics {
 		for _, mp := range t.Partitions {
-			if t.TopicID == p.id.Topic && mp.Partition == p.id.Partition && mp.Leader > 0 {
-				r.belief[p] = mp.Leader
+			if t.TopicID == p.id.Topic && mp.Partition == p.id.Partition && mp.Leader > 0 && mp.LeaderEpoch >= r.epoch[p] {
+				r.belief[p], r.epoch[p] = mp.Leader, mp.LeaderEpoch
 				return mp.Leader, nil
 			}
 		}

@@ -119,13 +119,6 @@ func (s *saboteur) finish(n *node, how ending, seed uint64, empty bool) bool {
 		return false
 	}
 	if how == drained {
-		s.mu.Lock()
-		ok := s.mayEnd(n)
-		s.mu.Unlock()
-		if !ok {
-			s.c.event("broker %d is spared", n.id)
-			return false
-		}
 		s.c.event("broker %d drains", n.id)
 		if err := l.drain(); err != nil {
 			s.c.event("broker %d drained: %v", n.id, err)

@@ -78,6 +78,7 @@ func (s *steward) prefer(ctx context.Context, p *part) {
 	}
 }
 
+// demand changes min.insync.replicas. 1 would allow to lose what is acknowledged with the one disk that has it.
 func (s *steward) demand(ctx context.Context, t *topic) {
-	s.alter(ctx, t, "min.insync.replicas", s.pick("1", "2", "2", "3"))
+	s.alter(ctx, t, "min.insync.replicas", s.pick("2", "2", "3"))
 }
