@@ -293,6 +293,18 @@ func (w *world) inSync(topic string) {
 	})
 }
 
+// verb runs a verb of the binary.
+func (w *world) verb(args ...string) proc.Result {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	r, err := proc.Run(ctx, bin, nil, nil, args...)
+	if err != nil {
+		w.t.Fatalf("varve %q: %v\n%s%s", args, err, r.Stdout, r.Stderr)
+	}
+	return r
+}
+
 // controller is the present one's id.
 func (w *world) controller() int32 {
 	w.t.Helper()
@@ -308,11 +320,14 @@ func (w *world) controller() int32 {
 }
 
 // sameReplicas stops the brokers and compares their files: what all have of a partition is the same, byte for byte, up to the end. One
-// that started from the archive has only the later part.
+// that started from the archive has only the later part. The archive that they leave is whole: what former leaders put there is not part of it.
 func (w *world) sameReplicas(topic string, partitions int) {
 	w.t.Helper()
 	if err := w.Stop(); err != nil {
 		w.t.Fatal(err)
+	}
+	if r := w.verb("archive", "verify", "--repo", "file://"+filepath.Join(w.Dir, "archive")); r.Code != 0 {
+		w.t.Errorf("archive verify ends with %d:\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	for p := range partitions {
 		var longest []byte
