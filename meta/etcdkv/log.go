@@ -25,7 +25,7 @@ var harmless = map[string]bool{
 // newZap routes etcd's logs to ours. What etcd calls info is debug here: dozens of lines at each start; so is what is harmless.
 // While hush is set everything is debug, since a member that is closed complains of that. fatal hears of fatal and panic
 // entries, and the goroutine ends: etcd would end the process. nil: zap's own way.
-func newZap(l *slog.Logger, fatal func(msg string), hush *atomic.Bool) *zap.Logger {
+func newZap(l *slog.Logger, fatal func(level zapcore.Level, msg string), hush *atomic.Bool) *zap.Logger {
 	core := &slogCore{h: l.With("component", "etcd").Handler(), hush: hush}
 	if fatal == nil {
 		return zap.New(core)
@@ -34,7 +34,9 @@ func newZap(l *slog.Logger, fatal func(msg string), hush *atomic.Bool) *zap.Logg
 	return zap.New(core, zap.WithFatalHook(hook), zap.WithPanicHook(hook))
 }
 
-type fatalHook struct{ fatal func(string) }
+type fatalHook struct {
+	fatal func(zapcore.Level, string)
+}
 
 // OnWrite must not return.
 func (h *fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
@@ -44,7 +46,7 @@ func (h *fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 			msg += ": " + err.Error()
 		}
 	}
-	h.fatal(msg)
+	h.fatal(e.Level, msg)
 	runtime.Goexit()
 }
 

@@ -2,7 +2,9 @@ package etcdkv
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,11 +22,24 @@ const (
 	rejoinPause = 200 * time.Millisecond
 )
 
-// rejoin prepares the start of a member with an empty directory, where the others may have been a cluster with it before: one that has
-// lost its disk cannot take up its former identity, whose votes it has forgotten. It is removed and added anew, which the others'
-// majority must agree to, and starts as a new member of theirs. In a new cluster nobody answers yet, and nothing is done.
+// markFile is left in a member's directory when etcd finds that its files lack what this member has told the others, as an older copy of
+// a disk does: raft panics when the others commit what it says to have and has not.
+func (o *ServerOptions) markFile() string { return filepath.Join(o.Dir, "rejoin") }
+
+func (o *ServerOptions) marked() bool {
+	if len(o.Members) < 2 {
+		return false
+	}
+	_, err := os.Stat(o.markFile())
+	return err == nil
+}
+
+// rejoin prepares the start of a member with an empty directory, or with one that is marked as older than what the others know, where these
+// may have been a cluster with it before: one that has lost its disk, or a part of it, cannot take up its former identity, whose votes it has
+// forgotten. It is removed and added anew, which the others' majority must agree to, and starts as a new member of theirs; what it had is
+// removed after that, the mark last. In a new cluster nobody answers yet, and nothing is done.
 func (o *ServerOptions) rejoin(ctx context.Context, cfg *embed.Config) error {
-	if wals, err := filepath.Glob(filepath.Join(o.Dir, "member", "wal", "*.wal")); err != nil || len(wals) > 0 {
+	if wals, err := filepath.Glob(filepath.Join(o.Dir, "member", "wal", "*.wal")); err != nil || len(wals) > 0 && !o.marked() {
 		return err
 	}
 	var self Member
@@ -61,7 +76,7 @@ func (o *ServerOptions) rejoin(ctx context.Context, cfg *embed.Config) error {
 		if listed = m.Name == ""; listed {
 			continue // it has never started, or was added anew before a crash
 		}
-		o.Logger.Warn("etcd directory is empty, the other members know this one: it joins them anew", "dir", o.Dir, "member", self.ID)
+		o.Logger.Warn("etcd directory is empty or too old, the other members know this one: it joins them anew", "dir", o.Dir, "member", self.ID)
 		err := whenHealthy(ctx, func() error { _, err := c.MemberRemove(ctx, m.ID); return err })
 		if err != nil {
 			return fmt.Errorf("remove the former member: %w", err)
@@ -74,7 +89,13 @@ func (o *ServerOptions) rejoin(ctx context.Context, cfg *embed.Config) error {
 		}
 	}
 	cfg.ClusterState = embed.ClusterStateFlagExisting
-	return os.RemoveAll(filepath.Join(o.Dir, "member"))
+	if err := os.RemoveAll(filepath.Join(o.Dir, "member")); err != nil {
+		return err
+	}
+	if err := os.Remove(o.markFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // whenHealthy tries a change of the members again while etcd refuses it because not all of them have been connected for some seconds.

@@ -17,6 +17,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 
 	"github.com/varvelog/varve/meta"
@@ -52,6 +53,8 @@ type Server struct {
 	err  chan error
 
 	streams   *streams
+	mark      string      // file to leave when etcd panics; empty: none
+	broken    atomic.Bool // etcd has said its last words: parts of it are gone, and it cannot be stopped in order
 	closing   atomic.Bool // etcd's complaints about it are debug
 	closeOnce sync.Once
 	closeErr  error
@@ -60,11 +63,21 @@ type Server struct {
 const defaultQuota = 2 << 30
 
 // Start starts a member and waits until it serves, which in a cluster needs a majority of members, or until ctx ends.
-// ErrDirInUse and ErrCorrupt are told within a second.
+// ErrDirInUse and ErrCorrupt are told within a second. A member of a cluster whose directory is empty, or older than what it has told the
+// others, joins them anew, which a majority without it must agree to.
 func Start(ctx context.Context, o ServerOptions) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	s, err := o.start(ctx)
+	if err != nil && ctx.Err() == nil && o.marked() {
+		o.Logger.Warn("this etcd member does not fit what the others know of it; it joins them anew", "dir", o.Dir, "err", err)
+		s, err = o.start(ctx)
+	}
+	return s, err
+}
+
+func (o *ServerOptions) start(ctx context.Context) (*Server, error) {
 	cfg, err := o.config()
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
@@ -76,15 +89,14 @@ func Start(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
 	}
-	if err := probe(filepath.Join(o.Dir, "member")); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
-	}
-	if err := o.rejoin(ctx, cfg); err != nil {
+	if err := o.prepare(ctx, cfg); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", o.Dir, err)
 	}
 	s := &Server{lock: lock, err: make(chan error, 1), streams: newStreams()}
+	if len(o.Members) > 1 {
+		s.mark = o.markFile()
+	}
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainStreamInterceptor(s.streams.intercept))
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZap(o.Logger, s.fatal, &s.closing))
 	if s.e, err = s.startEtcd(cfg); err == nil {
@@ -98,8 +110,31 @@ func Start(ctx context.Context, o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// fatal keeps the first of etcd's last words.
-func (s *Server) fatal(msg string) {
+// prepare makes sure that etcd can open what is in the directory. What is about to be removed is not looked at: a former start in this process may
+// still hold it.
+func (o *ServerOptions) prepare(ctx context.Context, cfg *embed.Config) error {
+	member := filepath.Join(o.Dir, "member")
+	if o.marked() {
+		if err := o.rejoin(ctx, cfg); err != nil {
+			return err
+		}
+		return probe(member)
+	}
+	if err := probe(member); err != nil {
+		return err
+	}
+	return o.rejoin(ctx, cfg)
+}
+
+// fatal keeps the first of etcd's last words. Where it panics, its files are not what they have to be, and the next start of a member of a
+// cluster begins without them; a fatal error, as of a full disk, says nothing against them.
+func (s *Server) fatal(level zapcore.Level, msg string) {
+	s.broken.Store(true)
+	if level == zapcore.PanicLevel && s.mark != "" && !s.closing.Load() {
+		if err := os.WriteFile(s.mark, []byte(msg+"\n"), 0o600); err != nil {
+			msg += "; " + err.Error()
+		}
+	}
 	select {
 	case s.err <- fmt.Errorf("etcd stopped: %s", msg):
 	default:
@@ -134,7 +169,14 @@ func (s *Server) startEtcd(cfg *embed.Config) (*embed.Etcd, error) {
 		}
 		return r.e, startError(r.err)
 	case err := <-s.err:
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		late := time.NewTimer(time.Second)
+		defer late.Stop()
+		select {
+		case r := <-done: // it has listeners, which have to be closed
+			return r.e, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		case <-late.C:
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
 	}
 }
 
@@ -180,7 +222,11 @@ func (s *Server) Close() error {
 		}
 		s.closing.Store(true)
 		s.streams.end()
-		if s.e != nil {
+		switch {
+		case s.e == nil:
+		case s.broken.Load():
+			s.abandon()
+		default:
 			// One that is not ready yet would wait for its listeners, and these for it.
 			if s.kv == nil && s.e.Server != nil {
 				s.e.Server.Stop()
@@ -195,6 +241,21 @@ func (s *Server) Close() error {
 		}
 	})
 	return s.closeErr
+}
+
+// abandon gives up the ports of an etcd that has lost one of its goroutines, and would be waited for in vain. What else it has stays until the
+// process ends.
+func (s *Server) abandon() {
+	for _, l := range s.e.Peers {
+		if l != nil && l.Listener != nil {
+			l.Listener.Close()
+		}
+	}
+	for _, l := range s.e.Clients {
+		if l != nil {
+			l.Close()
+		}
+	}
 }
 
 // transferMax bounds the hand-over of etcd's leadership. A member that lives has it within an election timeout.

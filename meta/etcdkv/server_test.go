@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -210,6 +211,50 @@ func TestMemberThatLostItsDiskJoinsAnew(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("no write with the new member and one other: %v", err)
 		}
+	}
+}
+
+// An older copy of a disk lacks what this member has told the others: raft panics, and what is left of it cannot even be stopped.
+func TestMemberWithAnOlderDiskJoinsAnew(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	members, dirs, servers := cluster(t, ctx)
+	o := ServerOptions{Dir: dirs[1], Members: members, ID: members[1].ID, Logger: quiet(t)}
+	if err := servers[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "old")
+	if err := os.CopyFS(old, os.DirFS(dirs[1])); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		if ok, _, err := again.KV().Txn(ctx, nil, []meta.Op{{Key: "/a", Value: []byte(strconv.Itoa(i))}}); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dirs[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(old, dirs[1]); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = Start(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if p, _, err := again.KV().Get(ctx, "/a"); err != nil || string(p.Value) != "49" {
+		t.Fatalf("%q, %v", p.Value, err)
+	}
+	if _, err := os.Stat(o.markFile()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the mark stays: %v", err)
 	}
 }
 
