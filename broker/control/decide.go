@@ -51,11 +51,11 @@ type Rules struct {
 // leastISR is how many members of an ISR the controller leaves there, though they are gone: below min.insync.replicas nothing becomes
 // committed, so that they have all that is, and who seems to be alive may be the one whose disk is lost (KIP-966). The leader may take
 // out more of them, since it is alive when it does.
-func (r *Rules) leastISR(t *meta.Topic, p *meta.Partition) int {
+func (r *Rules) leastISR(t *meta.Topic, replicas []int32) int {
 	if r.MinISR == nil {
 		return 1
 	}
-	return max(1, min(int(r.MinISR(t)), len(p.Replicas)))
+	return max(1, min(int(r.MinISR(t)), len(replicas)))
 }
 
 // Decision is what follows from an image.
@@ -144,8 +144,8 @@ func (d *decider) isFresh(id int32) bool {
 // partition decides on one partition; ok false means that it stays as it is.
 func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why Reason, ok bool) {
 	e = meta.Edit{Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Leader: p.Leader}
-	why = d.shrink(&e, d.rules.leastISR(t, p))
-	if done, ok := complete(&e); ok {
+	why = d.shrink(&e, d.rules.leastISR(t, p.Replicas))
+	if done, ok := complete(&e); ok && len(done.ISR) >= d.rules.leastISR(t, done.Replicas) {
 		e, why = done, Reassigned
 	}
 	if w := d.lead(t, &e); w != "" {

@@ -73,7 +73,7 @@ func Held(img *meta.Image, id int32, r Rules) int {
 					others++
 				}
 			}
-			if others > 0 && (p.Leader == id || slices.Contains(p.ISR, id) && others >= r.leastISR(t, p)) {
+			if others > 0 && (p.Leader == id || slices.Contains(p.ISR, id) && others >= r.leastISR(t, p.Replicas)) {
 				n++
 			}
 		}
