@@ -201,8 +201,8 @@ func (l *load) stop() {
 	l.t.Logf("%d records acknowledged, %d read", l.n.Load(), l.nRead.Load())
 }
 
-// readAll reads a topic to its present end: values by partition, which have to have the offsets 0, 1, 2, ...
-func (w *world) readAll(topic string, partitions int32) [][]string {
+// ends is the end of each partition.
+func (w *world) ends(topic string) map[int32]int64 {
 	w.t.Helper()
 	ends := map[int32]int64{}
 	until(w.t, 20*time.Second, "ends are listed", func() error {
@@ -217,6 +217,13 @@ func (w *world) readAll(topic string, partitions int32) [][]string {
 		}
 		return list.Error()
 	})
+	return ends
+}
+
+// readAll reads a topic to its present end: values by partition, which have to have the offsets 0, 1, 2, ...
+func (w *world) readAll(topic string, partitions int32) [][]string {
+	w.t.Helper()
+	ends := w.ends(topic)
 	out := make([][]string, partitions)
 	begin, left := map[int32]kgo.Offset{}, map[int32]bool{}
 	for p, end := range ends {

@@ -9,6 +9,7 @@ func TestRollingRestartMakesNoErrorAndLosesNothing(t *testing.T) {
 	w := together(t)
 	w.topic("rolled", each...)
 	l := w.startLoad("rolled", 3)
+	g := w.startGroup("followers", "rolled")
 	l.more(200)
 	l.longestGap()
 	for id := int32(1); id <= 3; id++ {
@@ -22,6 +23,7 @@ func TestRollingRestartMakesNoErrorAndLosesNothing(t *testing.T) {
 		t.Logf("broker %d: stopped in %s, in sync after %s, longest gap between acknowledgements %s", id, stopped, time.Since(began), l.longestGap())
 	}
 	l.stop()
+	g.stop(w.ends("rolled"))
 	w.sameReplicas("rolled", 3)
 }
 
