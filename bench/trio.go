@@ -76,7 +76,7 @@ func startTrio(o options, dir string, kind func(options, []int) ([]peer, func(co
 		c.nodes = append(c.nodes, b)
 	}
 	for _, b := range c.nodes {
-		if _, err := ready(o, b, "-expect-brokers", "3"); err != nil {
+		if _, err := ready(o, b, "-expect-brokers", "3", "-timeout", "180s"); err != nil {
 			return nil, err
 		}
 	}
@@ -256,7 +256,7 @@ func (c *trio) restart(o options, id int) error {
 		return err
 	}
 	c.nodes[id-1] = b
-	_, err = ready(o, b, "-expect-brokers", "3")
+	_, err = ready(o, b, "-expect-brokers", "3", "-timeout", "180s")
 	return err
 }
 
