@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -21,16 +23,18 @@ import (
 
 // cluster is what outlives a broker: metadata, disk, object store.
 type cluster struct {
-	t      testing.TB
-	kv     *memkv.KV
-	dir    string
-	fs     vfs.FS
-	bucket objstore.Bucket // nil: no tiering
-	tiered bool            // topics are archived
-	mu     sync.Mutex
-	config localseg.Config // guarded by mu once a broker runs; of every topic
-	limit  int64           // archive.local.max.bytes
-	retain time.Duration
+	t         testing.TB
+	kv        *memkv.KV
+	dir       string
+	fs        vfs.FS
+	bucket    objstore.Bucket // nil: no tiering
+	tiered    bool            // topics are archived
+	mu        sync.Mutex
+	config    localseg.Config // guarded by mu once a broker runs; of every topic
+	throttle  [2]int64        // guarded by mu; leader's and follower's rate, 0: none
+	throttled []string        // guarded by mu; of every topic
+	limit     int64           // archive.local.max.bytes
+	retain    time.Duration
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -92,6 +96,16 @@ func (c *cluster) tryStart() (*broker, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.config, tier.TopicConfig{Name: t.Name, RetentionMs: -1, RetentionBytes: -1}
+		},
+		Throttle: func() (int64, int64) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return cmp.Or(c.throttle[0], math.MaxInt64), cmp.Or(c.throttle[1], math.MaxInt64)
+		},
+		Throttled: func(*meta.Topic) (leader, follower []string) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.throttled, c.throttled
 		},
 	})
 	if err != nil {
