@@ -10,8 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/memkv"
+	"github.com/varvelog/varve/objstore/mem"
+	"github.com/varvelog/varve/tier"
 )
 
 // offlineReplicas asks a broker's Metadata for the offline replicas and the leader of partition 0.
@@ -189,6 +192,47 @@ func TestOnlyReplicaGoesOfflineAndTheBrokerStays(t *testing.T) {
 		}
 		if code := put(tp, "c"); code != 0 {
 			t.Fatalf("after a restart: code %d", code)
+		}
+		w.stop()
+	})
+}
+
+func TestUndeletedTopicIsNotOfflineAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files := vfs.NewMem()
+		w := newWorld(t, settings{
+			pipes: true, fs: files, dir: "/data", bucket: mem.New(mem.Options{}),
+			config: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
+				return localseg.Config{Delete: true, RetentionMs: -1, Tiered: true}, tier.TopicConfig{Name: t.Name, RetentionMs: -1, RetentionBytes: -1}
+			},
+		})
+		tp := w.topic("t", 1, nil)
+		cl := w.dial()
+		put := func(value string) int16 {
+			return cl.do(produceReq(13, -1, tp, 0, valueBatch(t, value))).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode
+		}
+		if code := put("a"); code != 0 {
+			t.Fatalf("code %d", code)
+		}
+		time.Sleep(time.Second) // it is archived
+		files.FailNth(1, "write", ".log", nil)
+		if code := put("b"); code != kerr.KafkaStorageError.Code {
+			t.Fatalf("code %d, want KAFKA_STORAGE_ERROR", code)
+		}
+		time.Sleep(time.Second)
+		if err := w.store.DeleteTopic(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := w.store.UndeleteTopic(t.Context(), tp.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if offline, leader, code := offlineReplicas(cl, tp); len(offline) > 0 || leader != 1 || code != 0 {
+			t.Errorf("offline replicas %v, leader %d, code %d", offline, leader, code)
+		}
+		if code := put("c"); code != 0 {
+			t.Fatalf("code %d", code)
 		}
 		w.stop()
 	})

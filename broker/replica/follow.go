@@ -130,7 +130,7 @@ func (m *Manager) hostedPart(h *hosted, i int) *Partition {
 
 // refresh takes over a changed record: another leader, a new epoch, another ISR, other configs.
 func (m *Manager) refresh(p *Partition, t *meta.Topic, mp *meta.Partition, changed bool) {
-	if p.Offline() != nil && !slices.Contains(mp.Offline, m.o.NodeID) {
+	if m.misreported(p, mp) {
 		m.offliner.add(p)
 	}
 	if p.log != nil {

@@ -13,7 +13,7 @@ import (
 // A log that met an error of the disk cannot be used until the next start, whose recovery sees what the disk holds. The broker goes on
 // with its other logs. It names the replica in the partition's record, so that the controller has another one lead and takes this one out
 // of the ISR, and so that clients see it in Metadata. A broker that begins anew is taken off that list by the controller; while it lives
-// it puts itself back whenever it is not there.
+// it puts itself there whenever it is not, and takes itself off where its log is sound: one that was deleted and made anew.
 
 // reporters is how many records are written at once: a disk that fails takes many logs with it.
 const reporters = 8
@@ -59,15 +59,23 @@ func (m *Manager) reportOffline(ctx context.Context) {
 		if p == nil {
 			return
 		}
-		m.fetchers.drop(p)
-		p.wakeAll()
-		p.wakeTails()
-		m.announce()
+		if p.Offline() != nil {
+			m.fetchers.drop(p)
+			p.wakeAll()
+			p.wakeTails()
+			m.announce()
+		}
 		m.writeOffline(ctx, p)
 	}
 }
 
-// writeOffline adds this broker to the offline replicas in p's record, guarded by its registration: a later process is not spoken for.
+// misreported says that the record does not say of this broker's log of p what is so.
+func (m *Manager) misreported(p *Partition, rec *meta.Partition) bool {
+	return m.hasReplica(rec) && slices.Contains(rec.Offline, m.o.NodeID) != (p.Offline() != nil)
+}
+
+// writeOffline adds this broker to the offline replicas in p's record, or takes it off, guarded by its registration: a later process is
+// not spoken for.
 func (m *Manager) writeOffline(ctx context.Context, p *Partition) {
 	pause := firstPause
 	rec, fresh := m.record(p), false
@@ -75,12 +83,15 @@ func (m *Manager) writeOffline(ctx context.Context, p *Partition) {
 		self := m.o.BrokerEpoch()
 		err := errNoRecord
 		if rec != nil {
-			if slices.Contains(rec.Offline, m.o.NodeID) || !m.hasReplica(rec) {
+			if !m.misreported(p, rec) || !m.serves(p) {
 				return
 			}
 			if self >= 0 {
 				next := *rec
-				next.Offline = append(slices.Clone(rec.Offline), m.o.NodeID)
+				next.Offline = without(rec.Offline, m.o.NodeID)
+				if p.Offline() != nil {
+					next.Offline = append(next.Offline, m.o.NodeID)
+				}
 				next.PartitionEpoch++
 				_, err = m.store.UpdatePartition(ctx, &next, meta.BrokerEpoch{ID: m.o.NodeID, Epoch: self})
 			}
@@ -104,4 +115,15 @@ func (m *Manager) writeOffline(ctx context.Context, p *Partition) {
 			rec = was
 		}
 	}
+}
+
+// serves says that p is what this broker has of the partition, and not what it had before the topic was deleted.
+func (m *Manager) serves(p *Partition) bool {
+	now, _ := m.find(TopicPartition{ID: p.id.Topic, Partition: p.id.Partition})
+	return now == p
+}
+
+// without returns a copy of ids that lacks id.
+func without(ids []int32, id int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(ids), func(x int32) bool { return x == id })
 }

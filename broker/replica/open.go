@@ -27,6 +27,9 @@ func (m *Manager) admit(p *Partition, mp *meta.Partition) {
 	m.configure(p)
 	p.step(Event{Kind: Opened, LEO: log.LEO(), HW: m.committedBefore(p, mp)})
 	m.assume(p, mp)
+	if m.misreported(p, mp) {
+		m.offliner.add(p)
+	}
 	leads := p.Leading()
 	switch {
 	case leads && mp.Pointer.Through > log.LEO() && p.tiered.Load():
