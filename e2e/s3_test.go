@@ -97,7 +97,7 @@ func TestS3WrongAddressesAndCredentialsAreToldSoon(t *testing.T) {
 			env  []string
 			says string
 		}{
-			"virtual host":  {strings.Replace(strings.Replace(good, "use_path_style=true", "use_path_style=false", 1), url.QueryEscape(s.Endpoint), url.QueryEscape("http://s3.invalid:9000"), 1), s.Env(), s.Bucket + ".s3.invalid"},
+			"virtual host":  {strings.Replace(strings.Replace(good, "use_path_style=true", "use_path_style=false", 1), url.QueryEscape(s.Endpoint), url.QueryEscape("http://s3.invalid:9000"), 1), s.Env(), "s3.invalid"},
 			"no server":     {strings.Replace(good, url.QueryEscape(s.Endpoint), noOne, 1), s.Env(), "refused"},
 			"no bucket":     {strings.Replace(good, "s3://"+s.Bucket, "s3://no-such-bucket", 1), s.Env(), "no-such-bucket"},
 			"wrong secret":  {good, append(s.Env(), "AWS_SECRET_ACCESS_KEY=wrong"), "Signature"},
