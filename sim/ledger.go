@@ -10,8 +10,8 @@ import (
 	"github.com/varvelog/varve/objstore"
 )
 
-// ledger stands before the bucket itself and remembers what was written under each key: objects never change, and a key that was
-// deleted is not used for something else.
+// ledger stands before the bucket itself and remembers what was written under each key: objects never change. What was deleted may come
+// back as something else, when a write that had been given up lands after all: it is deleted again.
 type ledger struct {
 	objstore.Bucket
 	violate func(rule, detail string)
@@ -45,6 +45,16 @@ func (l *ledger) Put(ctx context.Context, key string, b objstore.Body, c objstor
 		l.violate("objects never change", fmt.Sprintf("%s: %d bytes were written over %d others", key, now.size, was.size))
 	}
 	return info, nil
+}
+
+// Delete implements objstore.Bucket.
+func (l *ledger) Delete(ctx context.Context, keys ...string) error {
+	l.mu.Lock()
+	for _, k := range keys {
+		delete(l.written, k)
+	}
+	l.mu.Unlock()
+	return l.Bucket.Delete(ctx, keys...)
 }
 
 // mutable says that an object is one of those that are written again and again.
