@@ -45,7 +45,8 @@ func (w *world) startLoad(topic string, partitions int32) *load {
 	for range partitions {
 		l.histories = append(l.histories, &history{})
 	}
-	l.writer = w.client(kgo.MaxBufferedRecords(200), kgo.ProducerLinger(0))
+	// Requests wait one behind the other for a broker that sleeps, those for metadata too, and each gives up only after this time.
+	l.writer = w.client(kgo.MaxBufferedRecords(200), kgo.ProducerLinger(0), kgo.RequestTimeoutOverhead(700*time.Millisecond), kgo.ProduceRequestTimeout(time.Second))
 	l.over.Go(l.write)
 	l.over.Go(l.read)
 	return l
@@ -147,7 +148,7 @@ func (l *load) saw(f kgo.FetchTopicPartition, next []int64, call int64) {
 func (l *load) more(n int64) {
 	l.t.Helper()
 	want, seen := l.n.Load()+n, l.nRead.Load()
-	until(l.t, 30*time.Second, "records are acknowledged and read", func() error {
+	until(l.t, 60*time.Second, "records are acknowledged and read", func() error {
 		if got := l.n.Load(); got < want || l.nRead.Load() == seen {
 			return fmt.Errorf("acknowledged %d of %d, read %d since", got, want, l.nRead.Load()-seen)
 		}

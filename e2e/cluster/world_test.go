@@ -164,6 +164,13 @@ func (w *world) sleep(ids ...int32) {
 		if err := w.Broker(id).Signal(syscall.SIGSTOP); err != nil {
 			w.t.Fatal(err)
 		}
+		until(w.t, 10*time.Second, "the process has stopped", func() error {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.Broker(id).Pid()))
+			if err == nil && !strings.Contains(string(status), "State:\tT") {
+				err = fmt.Errorf("it runs")
+			}
+			return err
+		})
 	}
 }
 
