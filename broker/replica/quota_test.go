@@ -84,7 +84,9 @@ func TestThrottleFollowsTheConfiguration(t *testing.T) { // leader.replication.t
 		t.Fatal(err)
 	}
 	until(t, "the rates are in force", func() bool { return rate(&b.m.throttles.leader) == 1000 && rate(&b.m.throttles.follower) == 2000 })
-	until(t, "the replicas are", func() bool { return b.leader("t", 1).throttledLeader.Load() && b.leader("t", 1).throttledFollower.Load() })
+	until(t, "the replicas are", func() bool {
+		return b.leader("t", 1).throttledLeader.Load() && b.leader("t", 1).throttledFollower.Load()
+	})
 	if b.leader("t", 0).throttledLeader.Load() {
 		t.Error("partition 0 is throttled, 1 is named")
 	}
