@@ -129,7 +129,9 @@ type Manager struct {
 	clean   bool                           // the last process ended cleanly
 	former  map[manifest.PartitionID]int32 // epochs of before this process, which it must not lead in
 	configs string                         // fingerprint of the configuration that topics inherit
-	marks   map[hwKey]int64                // high watermarks as the last process left them
+	marks   map[hwKey]int64                // high watermarks as the last process left them; not changed after Start
+
+	marked map[hwKey]int64 // high watermarks as the file has them; owned by Start, then by keepMarks, then by Close
 
 	mu     sync.RWMutex
 	byName map[string]*hosted           // guarded by mu
@@ -194,6 +196,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		return err
 	}
 	m.marks = m.readMarks()
+	m.marked = m.marks
 	if err := m.electAll(ctx); err != nil {
 		m.releaseDir()
 		return err

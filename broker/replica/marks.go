@@ -121,7 +121,7 @@ func (m *Manager) writeMarks(parts []*Partition) error {
 			marks[hwKey{p.name, p.id.Partition}] = p.HighWatermark()
 		}
 	}
-	if maps.Equal(marks, m.marks) {
+	if maps.Equal(marks, m.marked) {
 		return nil
 	}
 	name := path.Join(m.o.Dir, marksFile)
@@ -140,7 +140,7 @@ func (m *Manager) writeMarks(parts []*Partition) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	m.marks = marks
+	m.marked = marks
 	return nil
 }
 
