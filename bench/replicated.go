@@ -37,7 +37,7 @@ func failoverSuite(o options, r *report) error {
 
 // failoverAfter is when the leader goes, and failoverRest what is measured from then on: Kafka's clients take up to 15 s.
 const (
-	failoverAfter = 3 * time.Second
+	failoverAfter = 5 * time.Second
 	failoverRest  = 20 * time.Second
 )
 
@@ -56,6 +56,10 @@ func failover(o options, c *trio, topic string, quorum bool, sig syscall.Signal)
 		return nil, err
 	}
 	if err := c.settle(topic); err != nil {
+		return nil, err
+	}
+	// Acknowledgements flow before anything is measured: a gap is between two of them.
+	if _, err := load(o, c, append(shape, "-mode", "produce", "-records", "4000", "-rate", "2000", "-linger", "0s", "-duration", "60s")...); err != nil {
 		return nil, err
 	}
 	type outcome struct {
