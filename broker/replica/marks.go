@@ -16,14 +16,14 @@ import (
 )
 
 // marksFile has the high watermarks of replicated partitions, in Kafka's format and under Kafka's name: a version, a count, and a line
-// "topic partition offset" each. A leader that comes back shows its readers at least what it had shown when this was written.
+// "topic partition offset" each, but with topic ids: a topic that was made again under its name has not what the former one had. A leader that comes back shows its readers at least what it had shown when this was written.
 const marksFile = "replication-offset-checkpoint"
 
 // marksMax bounds what is read of the file, bytes.
 const marksMax = 64 << 20
 
 type hwKey struct {
-	topic     string
+	topic     string // its id
 	partition int32
 }
 
@@ -118,7 +118,7 @@ func (m *Manager) writeMarks(parts []*Partition) error {
 	marks := map[hwKey]int64{}
 	for _, p := range parts {
 		if p.replicated() {
-			marks[hwKey{p.name, p.id.Partition}] = p.HighWatermark()
+			marks[hwKey{p.id.Topic.String(), p.id.Partition}] = p.HighWatermark()
 		}
 	}
 	if maps.Equal(marks, m.marked) {

@@ -51,7 +51,7 @@ func (m *Manager) admit(p *Partition, mp *meta.Partition) {
 // committedBefore is a high watermark that the partition had before this process, as the last one left it. What is archived was committed
 // as well, but not what this log has in its place, if it diverges from the leader's: only the sole replica knows that it does not.
 func (m *Manager) committedBefore(p *Partition, mp *meta.Partition) int64 {
-	hw := max(m.marks[hwKey{p.name, p.id.Partition}], p.log.LogStart())
+	hw := max(m.marks[hwKey{p.id.Topic.String(), p.id.Partition}], p.log.LogStart())
 	if len(mp.Replicas) == 1 {
 		hw = max(hw, mp.Pointer.Through)
 	}
