@@ -260,6 +260,7 @@ func TestAChunkThatIsHeldOutlivesItsEviction(t *testing.T) {
 		if !bytes.Equal(held.Bytes(), content(key(0), 32<<10)) {
 			t.Fatal("its bytes changed")
 		}
+		synctest.Wait() // until the goroutines that filled the chunks have let them go, too
 		closeWith := c.pool.inUse.Load()
 		held.Release()
 		if n := closeWith - c.pool.inUse.Load(); n != 32<<10 {
