@@ -3,9 +3,11 @@ package etcdkv
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,15 +37,25 @@ func start(t *testing.T, o ServerOptions) *Server {
 	return s
 }
 
+// freePort is below the ports that systems choose for outgoing connections: a member that starts again finds it free, since no
+// connection can have taken it meanwhile. No two tests get the same.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 11000 + rand.IntN(21000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
 }
+
+var given sync.Map
 
 func dial(t *testing.T, endpoint string) *KV {
 	t.Helper()
