@@ -110,7 +110,7 @@ func (c *trio) start(id int32) {
 	g.Go(func() { m.store.Run(ctx) })
 	advertised := []meta.Listener{{Name: "PLAINTEXT", Host: fmt.Sprintf("broker%d", id), Port: 9092}}
 	rack := fmt.Sprintf("rack%d", id)
-	previous, err := replica.CleanEpoch(m.fs, "data")
+	previous, _, err := replica.CleanEpoch(m.fs, "data")
 	if err != nil {
 		c.t.Fatal(err)
 	}

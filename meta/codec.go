@@ -29,11 +29,15 @@ type (
 		Admin     string     `json:"admin,omitempty"`
 		Directory string     `json:"dir,omitempty"`
 		Previous  int64      `json:"previous,omitempty"`
+		Process   string     `json:"process,omitempty"`
+		Continues []string   `json:"continues,omitempty"`
 	}
 	knownRecord struct {
 		V         int        `json:"v"`
 		Epoch     int64      `json:"epoch"`
 		Rack      string     `json:"rack,omitempty"`
+		Directory string     `json:"dir,omitempty"`
+		Process   string     `json:"process,omitempty"`
 		Listeners []listener `json:"listeners"`
 	}
 	drainRecord struct {
@@ -221,7 +225,7 @@ func (r topicRecord) topic(id topicID) *Topic {
 }
 
 func encodeBroker(b Broker) []byte {
-	r := brokerRecord{V: recordMajor, Rack: b.Rack, Admin: b.Admin, Directory: b.Directory, Previous: b.Previous}
+	r := brokerRecord{V: recordMajor, Rack: b.Rack, Admin: b.Admin, Directory: b.Directory, Previous: b.Previous, Process: b.Process, Continues: b.Continues}
 	for _, l := range b.Listeners {
 		r.Listeners = append(r.Listeners, listener(l))
 	}
@@ -234,7 +238,7 @@ func decodeBroker(id int32, kv Pair) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		ID: id, Epoch: kv.ModRev, Rack: r.Rack, Admin: r.Admin, Directory: r.Directory, Previous: r.Previous, lease: kv.Lease,
+		ID: id, Epoch: kv.ModRev, Rack: r.Rack, Admin: r.Admin, Directory: r.Directory, Previous: r.Previous, Process: r.Process, Continues: r.Continues, lease: kv.Lease,
 	}
 	for _, l := range r.Listeners {
 		b.Listeners = append(b.Listeners, Listener(l))
@@ -243,7 +247,7 @@ func decodeBroker(id int32, kv Pair) (*Broker, error) {
 }
 
 func encodeKnown(b *Broker) []byte {
-	r := knownRecord{V: recordMajor, Epoch: b.Epoch, Rack: b.Rack}
+	r := knownRecord{V: recordMajor, Epoch: b.Epoch, Rack: b.Rack, Directory: b.Directory, Process: b.Process}
 	for _, l := range b.Listeners {
 		r.Listeners = append(r.Listeners, listener(l))
 	}
@@ -255,7 +259,7 @@ func decodeKnown(id int32, kv Pair) (*Broker, error) {
 	if err := decode(kv.Key, kv.Value, &r, &r.V); err != nil {
 		return nil, err
 	}
-	b := &Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack}
+	b := &Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack, Directory: r.Directory, Process: r.Process}
 	for _, l := range r.Listeners {
 		b.Listeners = append(b.Listeners, Listener(l))
 	}

@@ -110,6 +110,11 @@ type Broker struct {
 	// Previous is the epoch of the process that last closed all logs of this directory in order, as its clean-shutdown mark
 	// says; 0 without one. Only where the cluster knows the broker by that very epoch nothing can have been lost.
 	Previous int64
+	// Process is a random name of this process, and Continues those of predecessors in its directory, newest first, that each ended in
+	// order without being followed by another: what they had is there. Unlike epochs a process knows these also where it never heard
+	// whether it was registered, so that the cluster may know it by any of them.
+	Process   string
+	Continues []string
 
 	// Fenced says that the controller has not dealt with this registration yet, while the cluster knows a former one: it
 	// must not lead nor join an ISR. In Image.Known it is set where the broker is not registered.

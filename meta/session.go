@@ -22,6 +22,7 @@ func (s *Store) Register(ctx context.Context, b Broker, ttlMs int64) (epoch int6
 	}
 	s.mu.Lock()
 	s.leaseID, s.registered = lease, BrokerEpoch{ID: b.ID, Epoch: epoch}
+	s.line = b.Line()
 	s.mu.Unlock()
 	s.control.Store(0)
 	keep = func(ctx context.Context) error {
@@ -143,6 +144,25 @@ func (s *Store) Registration() BrokerEpoch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registered
+}
+
+// Line are the names of the registered process and of those that it continues, newest first; nil before Register.
+func (s *Store) Line() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.line
+}
+
+// lineMax bounds a line: a cluster that has not dealt with so many processes of a broker takes the next one for another.
+const lineMax = 32
+
+// Line is Process and then Continues.
+func (b *Broker) Line() []string {
+	if b.Process == "" {
+		return nil
+	}
+	line := append([]string{b.Process}, b.Continues...)
+	return line[:min(len(line), lineMax)]
 }
 
 // Admit records that the controller has dealt with a registration: from now on the broker may lead and join ISRs. It is

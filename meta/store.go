@@ -52,6 +52,7 @@ type Store struct {
 	leaseID LeaseID                 // guarded by mu; of the registration
 
 	registered BrokerEpoch // guarded by mu; Epoch 0: not registered yet
+	line       []string    // guarded by mu; of the registered process
 }
 
 // settleMax bounds how long a write waits for the own image.

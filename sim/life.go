@@ -84,7 +84,7 @@ func (l *life) start(ctx context.Context) (err error) {
 
 // join registers, stands for control, watches the others, and waits for the controller to deal with the registration.
 func (l *life) join(ctx context.Context) error {
-	previous, err := replica.CleanEpoch(l.disk, dataDir)
+	previous, line, err := replica.CleanEpoch(l.disk, dataDir)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (l *life) join(ctx context.Context) error {
 	minISR := func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas }
 	l.member = &control.Membership{
 		Store: l.store, TTL: session, Logger: l.log, Rules: control.Rules{MinISR: minISR},
-		Broker: meta.Broker{ID: id, Rack: fmt.Sprint("rack", id), Listeners: l.advertised(), Directory: l.n.dir, Previous: previous},
+		Broker: meta.Broker{ID: id, Rack: fmt.Sprint("rack", id), Listeners: l.advertised(), Directory: l.n.dir, Previous: previous, Continues: line},
 	}
 	controller := control.New(l.store, control.Options{
 		NodeID: id, Rebalance: l.c.shape.rebalance, Logger: l.log,

@@ -72,12 +72,12 @@ type Decision struct {
 //
 // A registration that the controller has not dealt with widens the scope to all.
 func Decide(img *meta.Image, scope Scope, r Rules) Decision {
-	d := decider{img: img, rules: r, unclean: map[int32]bool{}}
+	d := decider{img: img, rules: r, unclean: map[int32]bool{}, emptied: map[int32]bool{}}
 	for _, b := range img.Brokers {
 		if !img.Admitted(b.ID, b.Epoch) {
 			scope.All = true
 			d.fresh = append(d.fresh, b)
-			d.unclean[b.ID] = !cleanly(img, b)
+			d.unclean[b.ID], d.emptied[b.ID] = !cleanly(img, b), emptied(img, b)
 		}
 	}
 	slices.SortFunc(d.fresh, func(a, b *meta.Broker) int { return cmp.Compare(a.Epoch, b.Epoch) })
@@ -111,11 +111,17 @@ func (s Scope) topics(img *meta.Image) []*meta.Topic {
 	return out
 }
 
-// cleanly says that a broker that registers has lost nothing: its directory's mark is that of the very process that the cluster dealt
-// with last. An older mark is that of an older disk. Whom the cluster has never seen has never held a committed record of it.
+// cleanly says that a broker that registers has lost nothing: it is, or continues, the very process that the cluster dealt with last. A
+// mark that names others is that of an older disk. Whom the cluster has never seen has never held a committed record of it.
 func cleanly(img *meta.Image, b *meta.Broker) bool {
 	k := img.Known[b.ID]
-	return k == nil || b.Previous != 0 && b.Previous == k.Epoch
+	return k == nil || b.Previous != 0 && b.Previous == k.Epoch || k.Process != "" && slices.Contains(b.Line(), k.Process)
+}
+
+// emptied says that a broker that registers has another directory than the one that the cluster knows: all that it had is gone.
+func emptied(img *meta.Image, b *meta.Broker) bool {
+	k := img.Known[b.ID]
+	return k != nil && k.Directory != "" && k.Directory != b.Directory
 }
 
 // decider is one decision under way.
@@ -124,6 +130,7 @@ type decider struct {
 	rules   Rules
 	fresh   []*meta.Broker // registrations that have not been dealt with, oldest first
 	unclean map[int32]bool // of the fresh ones, those that may have lost the ends of their logs
+	emptied map[int32]bool // of those, the ones that have lost all
 }
 
 // alive: registered. Registrations that are dealt with in this very decision count.
@@ -162,14 +169,19 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 
 // shrink takes out of the ISR who must not be in it, but never the last one.
 //
-//  1. Who came back unclean. If all of the ISR did, the leader stays, or else who registered last: it was the last member when it came.
+//  1. Who came back unclean. If all of the ISR did, one stays that has its disk still: the leader, or else who registered last: it was the
+//     last member when it came.
 //  2. Who is gone, or whose log has failed. If fewer than least are left, all stay: each has everything, and whoever comes back first,
 //     cleanly, may lead.
 //  3. Who is about to stop, unless fewer than least are left.
 func (d *decider) shrink(e *meta.Edit, least int) (why Reason) {
 	isr := without(e.ISR, func(id int32) bool { return d.unclean[id] })
 	if len(isr) == 0 && len(e.ISR) > 0 {
-		isr = []int32{d.lastOf(e)}
+		had := without(e.ISR, func(id int32) bool { return d.emptied[id] })
+		if len(had) == 0 {
+			had = e.ISR
+		}
+		isr = []int32{d.lastOf(e, had)}
 	}
 	if len(isr) < len(e.ISR) {
 		e.ISR, why = isr, MemberUnclean
@@ -186,14 +198,14 @@ func (d *decider) shrink(e *meta.Edit, least int) (why Reason) {
 	return why
 }
 
-// lastOf picks who stays of an ISR whose members all came back unclean at once.
-func (d *decider) lastOf(e *meta.Edit) int32 {
-	if slices.Contains(e.ISR, e.Leader) {
+// lastOf picks who stays of members of an ISR that all came back unclean at once.
+func (d *decider) lastOf(e *meta.Edit, of []int32) int32 {
+	if slices.Contains(of, e.Leader) {
 		return e.Leader
 	}
-	last := e.ISR[0]
+	last := of[0]
 	for _, b := range d.fresh {
-		if slices.Contains(e.ISR, b.ID) {
+		if slices.Contains(of, b.ID) {
 			last = b.ID
 		}
 	}

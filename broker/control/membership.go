@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,7 +14,7 @@ import (
 // the lease is lost, and hands leaderships over before the broker stops.
 type Membership struct {
 	Store *meta.Store
-	// Broker is what is registered; Broker.Previous is what the clean-shutdown mark says.
+	// Broker is what is registered; Broker.Previous and Continues are what the clean-shutdown mark says. Process is chosen by Join.
 	Broker meta.Broker
 	TTL    time.Duration // broker.session.timeout.ms
 	// Rules are the controller's.
@@ -30,6 +31,9 @@ const (
 
 // Join registers.
 func (m *Membership) Join(ctx context.Context) (err error) {
+	if m.Broker.Process == "" {
+		m.Broker.Process = rand.Text()
+	}
 	_, m.keep, err = m.Store.Register(ctx, m.Broker, m.TTL.Milliseconds())
 	return err
 }

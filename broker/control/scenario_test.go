@@ -16,6 +16,7 @@ import (
 // A scenario file has cases, each a title line "# ...", what there is, and after "->" what follows.
 //
 //	broker 1 epoch=10 [known=9|known=none] [previous=9] [draining]   registered; known is the epoch last dealt with, default: the same
+//	         [was=p] [process=q] [continues=p,o] [dir=new]           the process that is known, this one and its line; its directory
 //	dead 2                                                         known, not registered
 //	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [offline=1] [minisr=2] [unclean]  a partition, in leader epoch 5 and partition epoch 7
 //	do reassign t 0 2,3 | cancel t 0 | prefer t 0 | unclean t 0 | rebalance 10
@@ -100,8 +101,14 @@ func (s *scenario) broker(id int32, set map[string]string, draining bool) {
 		s.img.Known[id] = &meta.Broker{ID: id, Epoch: b.Epoch}
 	case "none":
 	default:
-		s.img.Known[id] = &meta.Broker{ID: id, Epoch: s.number(v)}
-		b.Fenced = true
+		s.img.Known[id] = &meta.Broker{ID: id, Epoch: s.number(v), Process: set["was"], Directory: "old"}
+		b.Fenced, b.Process, b.Directory = true, set["process"], "old"
+		if v := set["continues"]; v != "" {
+			b.Continues = strings.Split(v, ",")
+		}
+		if v := set["dir"]; v != "" {
+			b.Directory = v
+		}
 	}
 	s.img.Brokers[id] = b
 }

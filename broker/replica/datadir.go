@@ -102,7 +102,7 @@ func (m *Manager) markClean() error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	_, err = f.Write(encodeMark(m.store.Registration().Epoch))
+	_, err = f.Write(encodeMark(m.store.Registration().Epoch, m.store.Line()))
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = m.fs.SyncDir(m.o.Dir)

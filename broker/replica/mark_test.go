@@ -10,12 +10,12 @@ import (
 
 func TestCleanMarkTellsTheEpochThatEnded(t *testing.T) {
 	fs, dir := vfs.OS{}, t.TempDir()
-	if got, err := CleanEpoch(fs, dir); got != 0 || err != nil {
+	if got, line, err := CleanEpoch(fs, dir); got != 0 || line != nil || err != nil {
 		t.Fatalf("no marker: %d, %v", got, err)
 	}
 	for text, want := range map[string]int64{
-		string(encodeMark(17)):            17,
-		string(encodeMark(0)):             0, // ended in order, but was never registered
+		string(encodeMark(17, nil)):       17,
+		string(encodeMark(0, nil)):        0, // ended in order, but was never registered
 		`{"version":0,"brokerEpoch":-1}`:  0,
 		`{"version":0}`:                   0,
 		"":                                0,
@@ -30,19 +30,20 @@ func TestCleanMarkTellsTheEpochThatEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		if got, err := CleanEpoch(fs, dir); got != want || err != nil {
+		if got, _, err := CleanEpoch(fs, dir); got != want || err != nil {
 			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
 		}
 	}
 }
 
 func FuzzCleanMark(f *testing.F) {
-	f.Add(encodeMark(5))
+	f.Add(encodeMark(5, []string{"a", "b"}))
 	f.Add([]byte(`{"version":0,"brokerEpoch":-1}`))
 	f.Add([]byte(`{"brokerEpoch":1e400}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n := decodeMark(b); n < 0 || n > 0 && decodeMark(encodeMark(n)) != n {
-			t.Fatalf("%q reads as %d", b, n)
+		n, line := decodeMark(b)
+		if again, same := decodeMark(encodeMark(n, line)); n < 0 || again != n || len(same) != len(line) {
+			t.Fatalf("%q reads as %d, %q", b, n, line)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 // join registers this broker, stands for control, watches the other brokers, and waits until the controller, which may be this very
 // process, has dealt with the registration: what the image then says that this broker leads is elected for this process.
 func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(string, func(context.Context) error)) error {
-	previous, err := replica.CleanEpoch(vfs.OS{}, n.c.Dir())
+	previous, line, err := replica.CleanEpoch(vfs.OS{}, n.c.Dir())
 	if err != nil {
 		n.log.Warn("clean-shutdown marker", "err", err)
 	}
@@ -26,7 +26,7 @@ func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(
 	n.member = &control.Membership{
 		Store: n.store, TTL: session, Logger: n.log, Rules: control.Rules{MinISR: options.MinISR},
 		Broker: meta.Broker{
-			ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id, Previous: previous,
+			ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id, Previous: previous, Continues: line,
 		},
 	}
 	controller := control.New(n.store, options)
