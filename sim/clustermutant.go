@@ -46,7 +46,6 @@ func ClusterMutants() []ClusterMutant {
 		{Name: "the high watermark does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
 			return &boaster{Upstream: u, c: c, id: id}
 		}},
-		{Name: "a follower takes its end for the high watermark", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return believer{u} }},
 	}
 }
 
@@ -114,17 +113,4 @@ func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.
 		}
 	}
 	return b.Upstream.Fetch(ctx, leader, lane, r)
-}
-
-// believer takes whatever it has for committed.
-type believer struct{ replica.Upstream }
-
-func (b believer) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
-	a, err := b.Upstream.Fetch(ctx, leader, lane, r)
-	if err == nil {
-		for i := range a.Parts {
-			a.Parts[i].HW = 1 << 60
-		}
-	}
-	return a, err
 }
