@@ -42,8 +42,8 @@ const lowLook = 500 * time.Millisecond
 // here any more.
 func (p *Partition) WaitDeleted(ctx context.Context, off int64) (int64, error) {
 	w := NewWaiter()
-	p.addLow(w)
-	defer p.removeLow(w)
+	p.enlist(&p.lows, w)
+	defer p.delist(&p.lows, w)
 	look := time.NewTicker(lowLook)
 	defer look.Stop()
 	for {
@@ -78,16 +78,4 @@ func (p *Partition) low() int64 {
 		low = min(low, f.logStart)
 	}
 	return low
-}
-
-func (p *Partition) addLow(w *Waiter) {
-	p.mu.Lock()
-	p.lows.add(w)
-	p.mu.Unlock()
-}
-
-func (p *Partition) removeLow(w *Waiter) {
-	p.mu.Lock()
-	p.lows.remove(w)
-	p.mu.Unlock()
 }

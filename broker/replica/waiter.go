@@ -38,33 +38,29 @@ func (l *waiterList) remove(w *Waiter) {
 	l.n.Store(int32(len(l.list)))
 }
 
-// AddWaiter and RemoveWaiter: Add first, then read again, so that no move of the high watermark is missed.
-func (p *Partition) AddWaiter(w *Waiter) {
+func (p *Partition) enlist(l *waiterList, w *Waiter) {
 	p.mu.Lock()
-	p.readers.add(w)
+	l.add(w)
 	p.mu.Unlock()
 }
+
+func (p *Partition) delist(l *waiterList, w *Waiter) {
+	p.mu.Lock()
+	l.remove(w)
+	p.mu.Unlock()
+}
+
+// AddWaiter and RemoveWaiter: Add first, then read again, so that no move of the high watermark is missed.
+func (p *Partition) AddWaiter(w *Waiter) { p.enlist(&p.readers, w) }
 
 // RemoveWaiter undoes one AddWaiter. A wake-up that was under way may still arrive.
-func (p *Partition) RemoveWaiter(w *Waiter) {
-	p.mu.Lock()
-	p.readers.remove(w)
-	p.mu.Unlock()
-}
+func (p *Partition) RemoveWaiter(w *Waiter) { p.delist(&p.readers, w) }
 
 // AddTailWaiter and RemoveTailWaiter are the same for followers, which wait for the end of the log.
-func (p *Partition) AddTailWaiter(w *Waiter) {
-	p.mu.Lock()
-	p.tailers.add(w)
-	p.mu.Unlock()
-}
+func (p *Partition) AddTailWaiter(w *Waiter) { p.enlist(&p.tailers, w) }
 
 // RemoveTailWaiter undoes one AddTailWaiter.
-func (p *Partition) RemoveTailWaiter(w *Waiter) {
-	p.mu.Lock()
-	p.tailers.remove(w)
-	p.mu.Unlock()
-}
+func (p *Partition) RemoveTailWaiter(w *Waiter) { p.delist(&p.tailers, w) }
 
 // wakeAll wakes who waits for the high watermark. Never called with the append lock held: readers would only queue up behind it.
 //
