@@ -143,7 +143,11 @@ func testBigRange(t *testing.T, x *Target, p string) {
 			for i := w; i < n; i += 4 {
 				ops = append(ops, meta.Op{Key: fmt.Sprintf("%s%06d", p, i), Value: []byte(strconv.Itoa(i))})
 				if len(ops) == meta.MaxOps || i+4 >= n {
-					if ok, _, err := x.KV.Txn(t.Context(), nil, ops); err != nil || !ok {
+					ok, _, err := x.KV.Txn(t.Context(), nil, ops)
+					for tries := 0; errors.Is(err, meta.ErrUnavailable) && tries < 5; tries++ { // writing it twice changes nothing
+						ok, _, err = x.KV.Txn(t.Context(), nil, ops)
+					}
+					if err != nil || !ok {
 						t.Errorf("txn = %v, %v", ok, err)
 					}
 					ops = nil
