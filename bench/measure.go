@@ -82,9 +82,9 @@ func memory(b *broker, key string) float64 {
 	return 0
 }
 
-// idle lets b rest and returns its share of a core, percent, and its memory, MB.
+// idle lets b rest, first until what a start has left to do is done, and returns its share of a core, percent, and its memory, MB.
 func idle(b *broker, d time.Duration) (cpu, rss float64) {
-	time.Sleep(2 * time.Second)
+	time.Sleep(10 * time.Second)
 	before, at := cpuSeconds(b), time.Now()
 	time.Sleep(d)
 	return 100 * (cpuSeconds(b) - before) / time.Since(at).Seconds(), memory(b, "VmRSS")

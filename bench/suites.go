@@ -84,7 +84,7 @@ func loadSuite(o options, r *report) error {
 	}
 	defer stopAll(bs)
 	if err := pair(options{only: o.only, runs: 1}, r, "idle", bs, func(b *broker, _ int) (map[string]float64, error) {
-		cpu, rss := idle(b, 10*time.Second)
+		cpu, rss := idle(b, 30*time.Second)
 		return map[string]float64{"cpu_percent": cpu, "rss_mb": rss}, nil
 	}); err != nil {
 		return err
