@@ -59,13 +59,17 @@ func (l *Log) append(batches []record.Batch, epoch int32, from Origin, times []A
 		return Appended{}, err
 	}
 	leo := l.leo.Load()
-	a := Appended{First: leo, Last: leo - 1, AppendTime: max(time.Now().UnixMilli(), l.lastAppendMs), LogStart: l.logStart.Load()}
+	l.stamping.Store(stampUnknown)
+	defer l.stamping.Store(0)
+	a := Appended{First: leo, Last: leo - 1, AppendTime: max(l.o.Clock.nowMs(), l.lastAppendMs), LogStart: l.logStart.Load()}
 	if len(batches) == 0 {
 		return a, nil
 	}
+	first := a.AppendTime
 	if len(times) > 0 {
-		a.AppendTime = max(times[len(times)-1].LastMs(), l.lastAppendMs)
+		first, a.AppendTime = max(times[0].Ms, 1), max(times[len(times)-1].LastMs(), l.lastAppendMs)
 	}
+	l.stamping.Store(first)
 	c := l.cfg.Load()
 	total, maxMs, err := measure(batches)
 	if err != nil {

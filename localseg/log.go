@@ -29,6 +29,7 @@ type Options struct {
 	// anything or appends. Without it Open syncs file by file, which costs some milliseconds a log.
 	DeferSync bool
 	Logger    *slog.Logger
+	Clock     *Clock      // stamps appends, shared by the logs of a broker; nil: one of its own
 	Files     *FileCache  // shared bound on open segment files; nil: no bound
 	OnError   func(error) // called once when the log goes offline
 	OnRoll    func()      // called after a segment was closed, without locks: call FlushRolled soon, elsewhere
@@ -58,6 +59,7 @@ type Log struct {
 	closed    atomic.Bool
 	offline   atomic.Pointer[error]
 	reported  atomic.Bool
+	stamping  atomic.Int64 // stamp of the append under way, or stampUnknown; 0: there is none
 
 	mu        sync.Mutex // guards epochs and producers, and joins them to leo
 	epochs    epochHistory

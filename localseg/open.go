@@ -21,6 +21,9 @@ func Open(fsys vfs.FS, dir string, o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Clock == nil {
+		o.Clock = new(Clock)
+	}
 	if o.Files == nil {
 		o.Files = NewFileCache(0)
 	}
