@@ -19,7 +19,7 @@ import (
 )
 
 // The window in which can be restored ends at the earliest mark: that of a broker which is gone for good would hold it back for ever.
-func TestMarkOfAnUnregisteredBrokerIsRemovedAndNoOther(t *testing.T) {
+func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		one := w.start(1, 0)
@@ -27,7 +27,7 @@ func TestMarkOfAnUnregisteredBrokerIsRemovedAndNoOther(t *testing.T) {
 		two := w.start(2, 0)
 		w.until("broker 2 is admitted", func() bool { return one.image().Known[2] != nil })
 		b := mem.New(mem.Options{})
-		for _, id := range []int32{1, 2, 3} {
+		put := func(id int32) {
 			m := manifest.Mark{Cluster: "c", Broker: id, TimeMs: 1, Written: 1}
 			body, err := m.Encode()
 			if err == nil {
@@ -36,6 +36,9 @@ func TestMarkOfAnUnregisteredBrokerIsRemovedAndNoOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+		}
+		for _, id := range []int32{1, 2, 3} {
+			put(id)
 		}
 		quiet := slog.New(slog.DiscardHandler)
 		a := Archivist{NodeID: 1, Store: one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return 1 },
@@ -51,12 +54,24 @@ func TestMarkOfAnUnregisteredBrokerIsRemovedAndNoOther(t *testing.T) {
 			}
 		}
 		wants("3 was never here", 1, 2)
+		if _, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "its", Assignment: [][]int32{{2}}}); err != nil {
+			t.Fatal(err)
+		}
 		two.stop()
-		wants("2 is down, and may come back", 1, 2)
+		wants("2 is down, and nobody else has what it leads", 1, 2)
 		if err := one.store.ForgetBroker(t.Context(), 2); err != nil {
 			t.Fatal(err)
 		}
 		wants("2 is unregistered", 1)
+		three := w.start(3, 0)
+		w.until("broker 3 is admitted", func() bool { return one.image().Known[3] != nil })
+		put(3)
+		if _, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "ours", Assignment: [][]int32{{3, 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		wants("3 leads", 1, 3)
+		three.stop()
+		wants("3 is down, and 1 leads in its place", 1)
 		cancel()
 		run.Wait()
 		w.end(one)
