@@ -134,7 +134,7 @@ func (c *trio) start(id int32) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		archive = tier.New(c.bucket, info, replica.Pointers{Store: m.store}, chunks, tier.Options{Incarnation: inc, MaxLag: 100 * time.Millisecond})
+		archive = tier.New(c.bucket, info, replica.Pointers{Store: m.store}, chunks, tier.Options{Broker: id, Incarnation: inc, MaxLag: 100 * time.Millisecond})
 		g.Go(func() { archive.Run(ctx) })
 	}
 	peers := peer.New(peer.Options{

@@ -47,8 +47,8 @@ func New(b objstore.Bucket, id manifest.ArchiveInfo, p Pointers, c *cache.Cache,
 		led:     make(map[*Partition]struct{}),
 		deleted: make(map[manifest.TopicID]*deletedTopic),
 		owed:    make(map[manifest.PartitionID]owed),
-		marker:  newMarker(),
 	}
+	a.marker.init()
 	a.m = newMetrics(o.Registerer, a.lagSeconds, a.pendingBytes, a.ledPartitions)
 	a.objects = newObjects(b, id.ID, c, &o, a.m)
 	a.gate = newGate(b, o.Incarnation, &a.clock, o.Logger)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/varvelog/varve/manifest"
@@ -23,13 +24,19 @@ const (
 	markBackoff = 2 * time.Minute
 )
 
-// marker writes the broker's mark: up to when everything that was appended here is in the archive. Owned by runMarks, but
-// for wake and what Archive.mu guards.
+// Held is up to when, ms, at most upTo, all that the replicas on this broker hold is archived, whoever leads them; not ok: it is not known
+// now. Whatever is appended here after it has been asked is stamped after upTo.
+type Held func(upTo int64) (through int64, ok bool)
+
+// marker writes the broker's mark: up to when everything that was appended here, or replicated to here, is in the archive.
 type marker struct {
-	wake     chan struct{} // capacity 1; a commit has moved something
-	complete bool          // the last answer of Options.Complete
-	last     int64         // what the bucket has, ms
-	known    bool          // last has been read
+	wake chan struct{} // capacity 1; a commit has moved something
+	held atomic.Pointer[Held]
+
+	turn chan struct{} // capacity 1; who has it owns what follows
+	last int64         // what the bucket has, ms
+	read bool          // last has been read
+	ok   bool          // the last answer of held
 }
 
 // owed is a partition that was resigned before all of it was archived. Guarded by Archive.mu.
@@ -38,7 +45,10 @@ type owed struct {
 	until   time.Time
 }
 
-func newMarker() marker { return marker{wake: make(chan struct{}, 1)} }
+func (m *marker) init() { m.wake, m.turn = make(chan struct{}, 1), make(chan struct{}, 1) }
+
+// MarkBy lets marks be written, by what the broker's replicas hold beside what is led here. Until then there are none.
+func (a *Archive) MarkBy(h Held) { a.marker.held.Store(&h) }
 
 func (m *marker) ring() {
 	select {
@@ -47,10 +57,10 @@ func (m *marker) ring() {
 	}
 }
 
-// runMarks writes a mark every MaxLag and soon after a commit, if it has moved, and once more when ctx ends: then all that
-// will be flushed is. A mark that cannot be written is tried again the next time; restores just reach less far meanwhile.
+// runMarks writes a mark every MaxLag and soon after a commit, if it has moved, and once more when ctx ends: then all that is to be
+// flushed is, and what others lead they answer for. A mark that cannot be written is tried again the next time; restores just reach less
+// far meanwhile.
 func (a *Archive) runMarks(ctx context.Context) {
-	a.marker.complete = a.o.Complete == nil
 	tick := time.NewTicker(a.o.MaxLag)
 	defer tick.Stop()
 	pause := markPause
@@ -59,16 +69,12 @@ func (a *Archive) runMarks(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markEnd)
 			defer cancel()
-			_ = a.mark(last)
+			_ = a.mark(last, true)
 			return
 		case <-tick.C:
 		case <-a.marker.wake:
 		}
-		if a.o.Complete != nil {
-			// The last mark goes by the last answer: partitions are resigned by then.
-			a.marker.complete = a.o.Complete()
-		}
-		if err := a.mark(ctx); err == nil {
+		if err := a.mark(ctx, false); err == nil {
 			pause = markPause
 		} else {
 			pause = min(2*pause, markBackoff)
@@ -80,29 +86,50 @@ func (a *Archive) runMarks(ctx context.Context) {
 	}
 }
 
-func (a *Archive) mark(ctx context.Context) error {
-	if !a.marker.complete {
-		return nil
+// Mark writes the mark now. A broker does so before it takes the first record: one that has none is not asked for what it holds.
+func (a *Archive) Mark(ctx context.Context) error { return a.mark(ctx, false) }
+
+func (a *Archive) mark(ctx context.Context, last bool) error {
+	select {
+	case a.marker.turn <- struct{}{}:
+		defer func() { <-a.marker.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	err := a.putMark(ctx)
+	err := a.putMark(ctx, last)
 	if err != nil && ctx.Err() == nil {
 		a.o.Logger.Warn("write mark", "err", err)
 	}
 	return err
 }
 
-func (a *Archive) putMark(ctx context.Context) error {
-	if !a.marker.known {
+func (a *Archive) putMark(ctx context.Context, last bool) error {
+	held := a.marker.held.Load()
+	if held == nil || last && !a.marker.ok {
+		return nil
+	}
+	if !a.marker.read {
 		if err := a.readMark(ctx); err != nil {
 			return err
 		}
 	}
+	// What the bucket says goes on to be true where the clock was set back: everything else is stamped after it.
 	now := time.Now()
-	m := manifest.Mark{Cluster: a.o.Cluster, Broker: a.o.Broker, TimeMs: a.archivedThrough(now),
-		WindowMs: a.o.RestoreWindow.Milliseconds(), Written: now.UnixMilli()}
-	if m.TimeMs <= a.marker.last {
+	upTo := max(now.Add(-markMargin).UnixMilli(), a.marker.last)
+	through, ok := upTo, true
+	if !last {
+		if through, ok = (*held)(upTo); !ok {
+			a.marker.ok = false
+			return nil
+		}
+	}
+	if through, ok = a.archivedThrough(through, now); !ok || through == a.marker.last {
+		a.marker.ok = ok
 		return nil
 	}
+	a.marker.ok = true
+	// It may go back: what was replicated to here since may be older than what was said. Who leads it answers for it until then.
+	m := manifest.Mark{Cluster: a.o.Cluster, Broker: a.o.Broker, TimeMs: through, WindowMs: a.o.RestoreWindow.Milliseconds(), Written: now.UnixMilli()}
 	body, err := m.Encode()
 	if err != nil {
 		return err
@@ -114,7 +141,7 @@ func (a *Archive) putMark(ctx context.Context) error {
 	return nil
 }
 
-// readMark finds what a former process has written, so that the mark never moves back.
+// readMark finds what a former process has written, which holds for this one too.
 func (a *Archive) readMark(ctx context.Context) error {
 	key := manifest.MarkKey(a.o.Cluster, a.o.Broker)
 	b, _, err := objstore.ReadAll(ctx, a.bucket, key, smallMax)
@@ -129,15 +156,19 @@ func (a *Archive) readMark(ctx context.Context) error {
 		}
 		a.marker.last = m.TimeMs
 	}
-	a.marker.known = true
+	a.marker.read = true
 	return nil
 }
 
-// archivedThrough is the time up to which everything appended on this broker is archived, ms.
-func (a *Archive) archivedThrough(now time.Time) int64 {
-	through := now.Add(-markMargin).UnixMilli()
+// archivedThrough is the time, ms, at most upTo, up to which everything is archived of what is led here or was a moment ago.
+func (a *Archive) archivedThrough(upTo int64, now time.Time) (through int64, ok bool) {
+	through = upTo
 	for _, p := range a.partitions() {
-		if t, pending := p.archivedUntil(); pending {
+		t, pending, err := p.archivedUntil()
+		if err != nil {
+			return 0, false
+		}
+		if pending {
 			through = min(through, t)
 		}
 	}
@@ -150,29 +181,24 @@ func (a *Archive) archivedThrough(now time.Time) int64 {
 		}
 		through = min(through, o.through)
 	}
-	return through
+	return through, true
 }
 
 // archivedUntil is a time up to which all that was appended to the partition is archived; pending: there is more. Where
 // uploads are switched off nothing is promised, and nothing holds the others back.
-func (p *Partition) archivedUntil() (ms int64, pending bool) {
-	m, log := p.view.Load().man, p.src.Log()
-	if log.LEO() <= m.Through || p.topic().CopyDisabled {
-		return 0, false
+func (p *Partition) archivedUntil() (ms int64, pending bool, err error) {
+	if p.topic().CopyDisabled {
+		return 0, false, nil
 	}
 	// The oldest pending record was not appended before its stretch began. ThroughTime does not bound it: it is only known
 	// that what is archived had been appended by then.
-	from := max(m.Through, log.LocalStart())
-	times, err := log.AppendTimes(from, from+1)
-	if err != nil || len(times) == 0 {
-		return 0, true // not known: no mark now
-	}
-	return times[0].Ms - 1, true
+	since, pending, err := p.src.Log().AppendedSince(p.Through())
+	return since - 1, pending, err
 }
 
 // owe remembers a resigned partition's debt.
 func (a *Archive) owe(p *Partition) {
-	if through, pending := p.archivedUntil(); pending {
+	if through, pending, err := p.archivedUntil(); pending && err == nil {
 		a.mu.Lock()
 		a.owed[p.id] = owed{through, time.Now().Add(markOwed)}
 		a.mu.Unlock()

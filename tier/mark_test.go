@@ -70,6 +70,9 @@ func TestMarkIsWrittenAtTheEndAndOnlyOfWhatIsArchived(t *testing.T) {
 		in(t, func(t *testing.T, w *world) {
 			w.opts.MaxLag = time.Hour
 			n := w.lead(TopicConfig{})
+			if err := n.a.Mark(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			at := time.Now().UnixMilli()
 			w.append(3)
 			time.Sleep(time.Minute)
@@ -87,10 +90,10 @@ func TestMarkIsWrittenAtTheEndAndOnlyOfWhatIsArchived(t *testing.T) {
 	}
 }
 
-func TestMarkWaitsUntilAllPartitionsAreLed(t *testing.T) {
+func TestMarkWaitsUntilAllReplicasAreKnown(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		var complete atomic.Bool
-		w.opts.MaxLag, w.opts.Complete = time.Second, complete.Load
+		w.opts.MaxLag, w.held = time.Second, func(upTo int64) (int64, bool) { return upTo, complete.Load() }
 		w.lead(TopicConfig{})
 		time.Sleep(time.Minute)
 		if m, ok := w.readMark(); ok {
@@ -105,7 +108,7 @@ func TestMarkWaitsUntilAllPartitionsAreLed(t *testing.T) {
 	})
 }
 
-func TestMarkNeverMovesBack(t *testing.T) {
+func TestMarkThatIsAheadOfTheClockStays(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.opts.MaxLag = time.Second
 		n := w.lead(TopicConfig{})
@@ -126,6 +129,47 @@ func TestMarkNeverMovesBack(t *testing.T) {
 		synctest.Wait()
 		if m, _ := w.readMark(); m.TimeMs != later.TimeMs {
 			t.Fatalf("mark %d after %d", m.TimeMs, later.TimeMs)
+		}
+	})
+}
+
+// What a follower has got since the mark was written may be older than the mark: another broker's clock stamped it.
+func TestMarkGoesBackToWhatAReplicaHolds(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		var since atomic.Int64
+		w.opts.MaxLag, w.held = time.Second, func(upTo int64) (int64, bool) {
+			if s := since.Load(); s > 0 {
+				return min(upTo, s-1), true
+			}
+			return upTo, true
+		}
+		n := w.lead(TopicConfig{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		before, ok := w.readMark()
+		since.Store(before.TimeMs - 5000)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if m, _ := w.readMark(); !ok || m.TimeMs != before.TimeMs-5001 {
+			t.Fatalf("mark %d, a replica holds something of %d", m.TimeMs, since.Load())
+		}
+		since.Store(0)
+		n.stop() // what others lead they answer for
+		if m, _ := w.readMark(); m.TimeMs < before.TimeMs+50_000 {
+			t.Fatalf("mark %d after the end, before it %d", m.TimeMs, before.TimeMs)
+		}
+	})
+}
+
+func TestMarkIsWrittenWhenAsked(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag = time.Hour
+		n := w.lead(TopicConfig{})
+		if err := n.a.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := w.readMark(); !ok || m.TimeMs > time.Now().UnixMilli() {
+			t.Fatalf("mark %+v", m)
 		}
 	})
 }

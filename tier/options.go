@@ -12,12 +12,9 @@ import (
 
 // Options of an Archive. Zero values are the defaults.
 type Options struct {
-	Cluster     string
-	Incarnation uint32
-	Broker      int32 // whose mark tells up to when everything is archived
-	// Complete reports whether every partition that this broker leads, and that is to be archived, has been handed to Lead:
-	// until then the mark stays where it is. Nil: always.
-	Complete      func() bool
+	Cluster       string
+	Incarnation   uint32
+	Broker        int32         // whose mark tells up to when everything is archived
 	Uploads       int           // partitions worked on at once: uploads, commits, collection; default 4
 	MaxLag        time.Duration // archive.max.lag.ms, default 10 s; a topic may override
 	RestoreWindow time.Duration // archive.restore.window.ms, default 7 days; a topic may override

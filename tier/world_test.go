@@ -144,6 +144,7 @@ type world struct {
 	src   *source
 	info  manifest.ArchiveInfo
 	opts  Options
+	held  Held // of brokers' other replicas; nil: no marks
 	cache *cache.Cache
 	epoch int32
 	dirs  int
@@ -166,6 +167,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.opts = Options{Cluster: "c1", Incarnation: 1, ChunkBytes: 2 << 10, SweepInterval: time.Minute}
+	w.held = func(upTo int64) (int64, bool) { return upTo, true }
 	w.newLog()
 	return w
 }
@@ -213,6 +215,9 @@ func (w *world) start(epoch int32, c TopicConfig) *node {
 		c.Name = "a"
 	}
 	a := New(w.fault, w.info, w.ptrs, w.cache, w.opts)
+	if w.held != nil {
+		a.MarkBy(w.held)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = a.Run(ctx) })

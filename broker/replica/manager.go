@@ -108,6 +108,7 @@ type Manager struct {
 	tiers   *tier.Archive // nil: no tiering
 	o       Options
 	files   *localseg.FileCache
+	clock   localseg.Clock
 	metrics *metrics
 
 	leader    workQueue // partitions whose archive is to be led
@@ -180,6 +181,9 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	m.offliner.init(func(p *Partition) *atomic.Bool { return &p.reporting })
 	m.fetchers = newFetchers(m)
 	m.setThrottle()
+	if archive != nil {
+		archive.MarkBy(m.archivedBy)
+	}
 	store.Subscribe(func(_, _ *meta.Image) {
 		select {
 		case m.changed <- struct{}{}:

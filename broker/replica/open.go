@@ -64,7 +64,7 @@ func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
 	dir := path.Join(m.o.Dir, fmt.Sprintf("%s-%d", p.name, p.id.Partition))
 	o := localseg.Options{
 		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean, DeferSync: true,
-		Logger: m.o.Logger, Files: m.files,
+		Logger: m.o.Logger, Files: m.files, Clock: &m.clock,
 		OnRoll:  func() { m.flusher.add(p) },
 		OnError: p.fail,
 	}

@@ -44,7 +44,7 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	n.foreign = newForeign(n)
 	ms := func(key string) time.Duration { return time.Duration(n.c.Int(key)) * time.Millisecond }
 	n.archive = tier.New(bucket, info, replica.Pointers{Store: n.store}, chunks, tier.Options{
-		Cluster: img.Cluster, Incarnation: img.Incarnation, Broker: n.id, Complete: (&completeness{n: n}).archived, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
+		Cluster: img.Cluster, Incarnation: img.Incarnation, Broker: n.id, Uploads: int(n.c.Int("archive.upload.threads")), MaxLag: ms("archive.max.lag.ms"),
 		RestoreWindow: max(ms("archive.restore.window.ms"), time.Millisecond), SweepInterval: ms("archive.sweep.interval.ms"),
 		Foreign: n.foreign.bucket, Lease: n.foreign.lease, Logger: n.log, Registerer: n.reg,
 	})
@@ -61,6 +61,21 @@ func (n *node) openArchive(ctx context.Context, spawn func(string, func(context.
 	spawn("topic records", archivist.Run)
 	spawn("pins", n.sweepPins)
 	return nil
+}
+
+// firstMarkWait bounds what a start spends on the mark; a store that is away does not keep the broker from serving.
+const firstMarkWait = 2 * time.Second
+
+// firstMark writes this broker's mark before it takes a record: a restore asks those that have one up to when all is archived.
+func (n *node) firstMark(ctx context.Context) {
+	if n.archive == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstMarkWait)
+	defer cancel()
+	if err := n.archive.Mark(ctx); err != nil {
+		n.log.Warn("no mark yet: until there is one a restore may not ask for what this broker holds", "err", err)
+	}
 }
 
 // redact leaves out what a URL has beside scheme, host and path, where something private could stand.

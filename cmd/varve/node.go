@@ -136,6 +136,7 @@ func (n *node) run(ctx context.Context) (err error) {
 	if err := n.startReplicas(ctx); err != nil {
 		return err
 	}
+	n.firstMark(ctx)
 	return n.serve(ctx, listeners, advertised, spawn)
 }
 

@@ -45,43 +45,6 @@ func (f *foreign) keepLease(at *meta.Attached) tier.LeaseOptions {
 	}}
 }
 
-// completeness tells whether every partition that this broker leads, and is to archive, is in the hands of the archive: until then it
-// cannot be known up to when all is archived. Its one caller is the archive.
-type completeness struct {
-	n    *node
-	last bool
-}
-
-func (c *completeness) archived() bool {
-	if !c.n.admin.ready.Load() {
-		return c.last // starting, or draining: partitions are resigned one by one
-	}
-	c.last = c.n.allLed()
-	return c.last
-}
-
-func (n *node) allLed() bool {
-	hosted := map[string]int{}
-	for _, p := range n.replicas.All() {
-		if p.Tiered() && p.Archive() == nil && p.LEO() > 0 { // what was never written to has nothing to archive
-			return false
-		}
-		hosted[p.Topic()]++
-	}
-	for name, t := range n.store.Image().Topics {
-		mine := 0
-		for _, p := range t.Partitions {
-			if p.Leader == n.id {
-				mine++
-			}
-		}
-		if hosted[name] < mine {
-			return false
-		}
-	}
-	return true
-}
-
 // sweepPins takes back, now and then, the pins of restored topics that are no more.
 func (n *node) sweepPins(ctx context.Context) error {
 	every := time.Duration(n.c.Int("archive.sweep.interval.ms")) * time.Millisecond

@@ -1,0 +1,60 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/varvelog/varve/meta"
+)
+
+// archivedBy is tier.Held of this broker. A follower's records count as well: whoever leads them may be gone the next moment, and this
+// broker in its place, with a mark that says they are archived.
+func (m *Manager) archivedBy(upTo int64) (through int64, ok bool) {
+	m.clock.Pass(upTo)
+	through = upTo
+	for _, t := range m.store.Image().Topics {
+		for i, mp := range t.Partitions {
+			if mp.Leader != m.o.NodeID && !slices.Contains(mp.Replicas, m.o.NodeID) {
+				continue
+			}
+			ms, pending, ok := m.unarchived(t, int32(i), mp)
+			if !ok {
+				return 0, false
+			}
+			if pending {
+				through = min(through, ms-1)
+			}
+		}
+	}
+	return through, true
+}
+
+// unarchived is since when, ms, there is something in a replica here that is not archived; not ok: that is not known now.
+func (m *Manager) unarchived(t *meta.Topic, partition int32, mp *meta.Partition) (ms int64, pending, ok bool) {
+	p, _ := m.find(TopicPartition{ID: t.ID, Partition: partition})
+	switch {
+	case p != nil && (p.Offline() != nil || p.failed.Load()):
+		return 0, false, mp.Leader != m.o.NodeID // others have what counts of it
+	case p == nil:
+		return 0, false, false // its log is being opened
+	case p.resuming.Load():
+		return 0, false, true // it has nothing that the archive has not
+	case !p.ready.Load():
+		return 0, false, false
+	case !p.tiered.Load():
+		return 0, false, true
+	}
+	through := mp.Pointer.Through
+	if a := p.archive.Load(); a != nil {
+		through = max(through, a.Through())
+	}
+	ms, pending, err := p.log.AppendedSince(through)
+	if err != nil {
+		return 0, false, false
+	}
+	if pending {
+		if _, c := m.o.TopicConfig(t); c.CopyDisabled {
+			return 0, false, true // nothing is promised of it
+		}
+	}
+	return ms, pending, true
+}
