@@ -61,13 +61,13 @@ func TestKillsDuringUploadsLeaveACleanArchive(t *testing.T) {
 	}
 	for i := range 6 {
 		before := uploaded()
-		until(t, 30*time.Second, "an upload is under way or done", func() error {
+		proc.Until(t, 30*time.Second, "an upload is under way or done", func() error {
 			if uploaded() == before {
 				return fmt.Errorf("no new manifest")
 			}
 			return nil
 		})
-		pause(time.Duration(i) * 7 * time.Millisecond) // the kill meets another step each time
+		proc.Pause(time.Duration(i) * 7 * time.Millisecond) // the kill meets another step each time
 		n.Kill()
 		n.start()
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/e2e/digest"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 func TestFranzReadsWhatItWroteWithEveryCodec(t *testing.T) {
@@ -123,7 +125,7 @@ func TestFranzTwoMembersShareThePartitions(t *testing.T) {
 			}
 		}()
 	}
-	until(t, 30*time.Second, "the group is stable with two members", func() error {
+	proc.Until(t, 30*time.Second, "the group is stable with two members", func() error {
 		groups, err := c.adm.DescribeGroups(c.ctx, "pair")
 		if err != nil {
 			return err

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/e2e/digest"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // client is a franz-go client of one test, and its admin side.
@@ -121,7 +123,7 @@ func (c *client) fill(topic string, partitions int32, n, size int) *digest.Diges
 // offset is what ListOffsets says of a partition: kind is -1 latest, -2 earliest and so on, or a time in ms.
 func (c *client) offset(topic string, partition int32, kind int64) (offset, ts int64) {
 	c.t.Helper()
-	until(c.t, 20*time.Second, "offsets are listed", func() (err error) {
+	proc.Until(c.t, 20*time.Second, "offsets are listed", func() (err error) {
 		offset, ts, err = c.tryOffset(topic, partition, kind)
 		if err != nil && !kerr.IsRetriable(err) {
 			c.t.Fatal(err)
@@ -163,7 +165,7 @@ const (
 func (c *client) ends(topic string) map[int32]int64 {
 	c.t.Helper()
 	ends := map[int32]int64{}
-	until(c.t, 20*time.Second, "ends are listed", func() error {
+	proc.Until(c.t, 20*time.Second, "ends are listed", func() error {
 		list, err := c.adm.ListEndOffsets(c.ctx, topic)
 		if err == nil {
 			err = list.Error()
@@ -269,7 +271,7 @@ func dense(t *testing.T, recs []*kgo.Record, first, end int64) {
 // untilEvicted waits until the broker itself has nothing below the offset any more.
 func (c *client) untilEvicted(topic string, partition int32, below int64) {
 	c.t.Helper()
-	until(c.t, 30*time.Second, fmt.Sprintf("%s:%d below %d is only in the archive", topic, partition, below), func() error {
+	proc.Until(c.t, 30*time.Second, fmt.Sprintf("%s:%d below %d is only in the archive", topic, partition, below), func() error {
 		local, _, err := c.tryOffset(topic, partition, earliestLocal)
 		if err == nil && local < below {
 			err = fmt.Errorf("local log starts at %d", local)
@@ -281,7 +283,7 @@ func (c *client) untilEvicted(topic string, partition int32, below int64) {
 // untilTiered waits until the archive has everything below the offset.
 func (c *client) untilTiered(topic string, partition int32, below int64) {
 	c.t.Helper()
-	until(c.t, 30*time.Second, fmt.Sprintf("%s:%d is archived below %d", topic, partition, below), func() error {
+	proc.Until(c.t, 30*time.Second, fmt.Sprintf("%s:%d is archived below %d", topic, partition, below), func() error {
 		o, _, err := c.tryOffset(topic, partition, latestTiered)
 		if err == nil && o < below-1 {
 			err = fmt.Errorf("the last archived offset is %d", o)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // kafkagoTransport is one whose picture of the cluster is not older than a moment.
@@ -154,7 +156,7 @@ func TestKafkaGoAdminAndOffsetsByTime(t *testing.T) {
 	if r, err := cl.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{"a"}}); err != nil || r.Errors["a"] != nil {
 		t.Fatalf("delete: %v %v", r, err)
 	}
-	until(t, 10*time.Second, "the topic is gone", func() error { // the client keeps what it knew for a moment
+	proc.Until(t, 10*time.Second, "the topic is gone", func() error { // the client keeps what it knew for a moment
 		m, err := cl.Metadata(ctx, &kafka.MetadataRequest{})
 		if err == nil && len(m.Topics) != 0 {
 			err = fmt.Errorf("topics %v", m.Topics)

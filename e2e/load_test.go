@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // load is an idempotent producer that writes until it is stopped, and what was acknowledged to it.
@@ -61,7 +63,7 @@ func (l *load) run(size, rate int) {
 		r := &kgo.Record{Topic: l.topic, Partition: int32(i) % l.partitions, Value: append([]byte(head), pad...)}
 		l.cl.Produce(l.cl.ctx, r, func(r *kgo.Record, err error) { l.done(r, head, start, err) })
 		if i%rate == rate-1 {
-			pause(time.Millisecond)
+			proc.Pause(time.Millisecond)
 		}
 	}
 }
@@ -94,7 +96,7 @@ func (l *load) done(r *kgo.Record, value string, start time.Time, err error) {
 func (l *load) more(n int64) {
 	l.t.Helper()
 	want := l.n.Load() + n
-	until(l.t, 30*time.Second, "records are acknowledged", func() error {
+	proc.Until(l.t, 30*time.Second, "records are acknowledged", func() error {
 		if got := l.n.Load(); got < want {
 			return fmt.Errorf("%d of %d", got, want)
 		}

@@ -142,24 +142,3 @@ func want(t *testing.T, r proc.Result, code int) proc.Result {
 	}
 	return r
 }
-
-// until polls until f returns nil; its last error is the test's.
-func until(t *testing.T, limit time.Duration, what string, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s not yet: %s: %v", limit, what, err)
-		}
-		pause(20 * time.Millisecond)
-	}
-}
-
-// pause is the time between two looks at another process.
-func pause(d time.Duration) {
-	<-time.After(d)
-}

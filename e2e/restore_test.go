@@ -20,9 +20,9 @@ import (
 
 // moment is a time between two writes, as far after the one before as append times are exact.
 func moment() time.Time {
-	pause(record.AppendResolutionMs * time.Millisecond)
+	proc.Pause(record.AppendResolutionMs * time.Millisecond)
 	at := time.Now()
-	pause(2 * time.Millisecond)
+	proc.Pause(2 * time.Millisecond)
 	return at
 }
 
@@ -51,7 +51,7 @@ func (n *node) info() (i info) {
 // untilRestorable waits until the archive is complete up to a time.
 func (n *node) untilRestorable(at time.Time) {
 	n.t.Helper()
-	until(n.t, 30*time.Second, "the archive is complete up to "+rfc(at), func() error {
+	proc.Until(n.t, 30*time.Second, "the archive is complete up to "+rfc(at), func() error {
 		w := n.info().Window
 		if w.To == nil || w.To.Before(at) {
 			return fmt.Errorf("it is up to %v", w.To)
@@ -286,7 +286,7 @@ func TestRestoreOutsideTheWindowIsRefusedAndNamesIt(t *testing.T) {
 	before := moment()
 	c := connect(t, n.Listen)
 	c.create("a", 1)
-	pause(5 * time.Millisecond)
+	proc.Pause(5 * time.Millisecond)
 	c.write(numbered("a", 0, 0, 10)...)
 	after := moment()
 	n.untilRestorable(after)
@@ -428,7 +428,7 @@ func TestRestoreBringsExpiredRecordsBack(t *testing.T) {
 	at := moment()
 	n.untilRestorable(at)
 	c.alter("short", "retention.bytes", "1000000")
-	until(t, 30*time.Second, "retention deletes", func() error {
+	proc.Until(t, 30*time.Second, "retention deletes", func() error {
 		if o, _ := c.offset("short", 0, earliest); o < 1000 {
 			return fmt.Errorf("earliest is %d", o)
 		}

@@ -200,10 +200,10 @@ func TestS3StoreThatSaysSlowDownIsAskedSlowly(t *testing.T) {
 			c.write(numbered("a", 0, int(end), 200)...)
 			end += 200
 		}
-		pause(time.Second) // the back-off has begun
+		proc.Pause(time.Second) // the back-off has begun
 		before := p.requests.Load()
 		const window = 2 * time.Second
-		pause(window)
+		proc.Pause(window)
 		if got := p.requests.Load() - before; got > 10*int64(window/time.Second) {
 			t.Errorf("%s: %d requests in %s", name, got, window)
 		}

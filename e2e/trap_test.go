@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/record"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // stamped is n records of one partition with timestamps base, base+1 s, ... and values of about size bytes.
@@ -40,14 +42,14 @@ func TestFutureTimestampsDoNotBlockRetentionWhereTheBrokersTimeCounts(t *testing
 	c.create("logappend", 1, "message.timestamp.type", "LogAppendTime", "retention.ms", "2000", "segment.bytes", "1048576", "archive.restore.window.ms", "0")
 	c.write(stamped("logappend", time.Now().AddDate(10, 0, 0), 40, 100_000)...)
 	c.untilTiered("logappend", 0, 30)
-	until(t, 30*time.Second, "old segments expire", func() error {
+	proc.Until(t, 30*time.Second, "old segments expire", func() error {
 		if o, _ := c.offset("logappend", 0, earliest); o < 20 {
 			return fmt.Errorf("earliest is %d", o)
 		}
 		return nil
 	})
 	c.write(numbered("logappend", 0, 0, 1)...)
-	until(t, 30*time.Second, "their objects are deleted", func() error {
+	proc.Until(t, 30*time.Second, "their objects are deleted", func() error {
 		if left := n.objects("/s/"); len(left) > 3 {
 			return fmt.Errorf("%d objects are left", len(left))
 		}
@@ -69,7 +71,7 @@ func TestPastTimestampsExpireAndOffsetsGoOn(t *testing.T) {
 		if o, _ := c.offset("past", 0, earliest); o > 1 {
 			t.Fatalf("earliest is %d", o)
 		}
-		pause(50 * time.Millisecond)
+		proc.Pause(50 * time.Millisecond)
 	}
 	r := &kgo.Record{Topic: "past", Value: []byte("new")}
 	c.write(r)
@@ -104,7 +106,7 @@ func TestLocalRetentionMinus2MeansAsTheTotalOne(t *testing.T) {
 	}
 	settled := func(what string, f func() int64) {
 		t.Helper()
-		until(t, 30*time.Second, what, func() error {
+		proc.Until(t, 30*time.Second, what, func() error {
 			if got := f(); got < 4*MiB || got > 7*MiB {
 				return fmt.Errorf("%d MiB, want 5 to 6", got/MiB)
 			}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"syscall"
 	"testing"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 func TestProduceAndFetchGoOnWithoutEtcd(t *testing.T) {
@@ -15,7 +17,7 @@ func TestProduceAndFetchGoOnWithoutEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		pause(session)
+		proc.Pause(session)
 		l.more(100)
 	}
 	if err := w.etcd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -38,7 +40,7 @@ func TestABrokerAloneServesItsOwnWithoutAMajority(t *testing.T) {
 	own.more(100)
 	w.sleep(2, 3)
 	for range 2 {
-		pause(session)
+		proc.Pause(session)
 		own.more(100)
 	}
 	w.wake()

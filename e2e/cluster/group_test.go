@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // group is two members of a consumer group that read a topic and commit, whatever happens to its coordinator.
@@ -61,7 +63,7 @@ func (g *group) read(cl *kgo.Client) {
 func (g *group) stop(ends map[int32]int64) {
 	t := g.w.t
 	t.Helper()
-	until(t, 30*time.Second, "the group has read all and committed it", func() error {
+	proc.Until(t, 30*time.Second, "the group has read all and committed it", func() error {
 		ctx, cancel := context.WithTimeout(g.w.ctx, 3*time.Second)
 		defer cancel()
 		committed, err := g.w.adm.FetchOffsets(ctx, g.name)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // load is an idempotent producer with acks=all that writes numbered records until it is stopped, a reader that follows, and what both
@@ -148,7 +150,7 @@ func (l *load) saw(f kgo.FetchTopicPartition, next []int64, call int64) {
 func (l *load) more(n int64) {
 	l.t.Helper()
 	want, seen := l.n.Load()+n, l.nRead.Load()
-	until(l.t, 60*time.Second, "records are acknowledged and read", func() error {
+	proc.Until(l.t, 60*time.Second, "records are acknowledged and read", func() error {
 		if got := l.n.Load(); got < want || l.nRead.Load() == seen {
 			return fmt.Errorf("acknowledged %d of %d, read %d since", got, want, l.nRead.Load()-seen)
 		}
@@ -206,7 +208,7 @@ func (l *load) stop() {
 func (w *world) ends(topic string) map[int32]int64 {
 	w.t.Helper()
 	ends := map[int32]int64{}
-	until(w.t, 20*time.Second, "ends are listed", func() error {
+	proc.Until(w.t, 20*time.Second, "ends are listed", func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 3*time.Second)
 		defer cancel()
 		list, err := w.adm.ListEndOffsets(ctx, topic)

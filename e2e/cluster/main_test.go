@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // The binaries under test: varve, and an etcd as people run it beside varve.
@@ -46,22 +45,3 @@ func build(dir string) (err error) {
 	}
 	return nil
 }
-
-// until polls until f returns nil; its last error is the test's.
-func until(t *testing.T, limit time.Duration, what string, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s not yet: %s: %v", limit, what, err)
-		}
-		pause(20 * time.Millisecond)
-	}
-}
-
-// pause is the time between two looks at another process, or that a fault lasts.
-func pause(d time.Duration) { <-time.After(d) }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 func TestClusterVerbsShowWhatIsMissing(t *testing.T) {
@@ -14,7 +16,7 @@ func TestClusterVerbsShowWhatIsMissing(t *testing.T) {
 	show := func(verb string, wants ...string) {
 		t.Helper()
 		args := append([]string{"cluster"}, strings.Fields(verb)...)
-		until(t, 30*time.Second, "varve cluster "+verb, func() error {
+		proc.Until(t, 30*time.Second, "varve cluster "+verb, func() error {
 			r := w.verb(append(args, "--bootstrap", strings.Join(w.boot, ","))...)
 			if r.Code != 0 {
 				return fmt.Errorf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)

@@ -138,7 +138,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.adm = kadm.NewClient(w.client())
-	until(w.t, 30*time.Second, "three brokers are there", func() error {
+	proc.Until(w.t, 30*time.Second, "three brokers are there", func() error {
 		m, err := w.adm.BrokerMetadata(w.ctx)
 		if err == nil && len(m.Brokers) != 3 {
 			err = fmt.Errorf("brokers %v", m.Brokers.NodeIDs())
@@ -164,7 +164,7 @@ func (w *world) sleep(ids ...int32) {
 		if err := w.Broker(id).Signal(syscall.SIGSTOP); err != nil {
 			w.t.Fatal(err)
 		}
-		until(w.t, 10*time.Second, "the process has stopped", func() error {
+		proc.Until(w.t, 10*time.Second, "the process has stopped", func() error {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.Broker(id).Pid()))
 			if err == nil && !strings.Contains(string(status), "State:\tT") {
 				err = fmt.Errorf("it runs")
@@ -258,7 +258,7 @@ func (w *world) partition(topic string, p int32) (kadm.PartitionDetail, error) {
 // ledBy waits until a partition has another leader than the one given, and returns it.
 func (w *world) notLedBy(topic string, p, not int32) (leader int32) {
 	w.t.Helper()
-	until(w.t, 20*time.Second, fmt.Sprintf("%s:%d has another leader than %d", topic, p, not), func() error {
+	proc.Until(w.t, 20*time.Second, fmt.Sprintf("%s:%d has another leader than %d", topic, p, not), func() error {
 		d, err := w.partition(topic, p)
 		if err == nil && (d.Leader < 0 || d.Leader == not) {
 			err = fmt.Errorf("leader %d, isr %v", d.Leader, d.ISR)
@@ -272,7 +272,7 @@ func (w *world) notLedBy(topic string, p, not int32) (leader int32) {
 // isr waits until a partition's ISR has so many members.
 func (w *world) isr(topic string, p int32, n int) {
 	w.t.Helper()
-	until(w.t, 30*time.Second, fmt.Sprintf("%s:%d has %d in sync", topic, p, n), func() error {
+	proc.Until(w.t, 30*time.Second, fmt.Sprintf("%s:%d has %d in sync", topic, p, n), func() error {
 		d, err := w.partition(topic, p)
 		if err == nil && len(d.ISR) != n {
 			err = fmt.Errorf("leader %d, isr %v", d.Leader, d.ISR)
@@ -284,7 +284,7 @@ func (w *world) isr(topic string, p int32, n int) {
 // inSync waits until every partition of a topic has all of its replicas in sync.
 func (w *world) inSync(topic string) {
 	w.t.Helper()
-	until(w.t, 40*time.Second, "all replicas of "+topic+" are in sync", func() error {
+	proc.Until(w.t, 40*time.Second, "all replicas of "+topic+" are in sync", func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 2*time.Second)
 		defer cancel()
 		m, err := w.adm.Metadata(ctx, topic)
@@ -316,7 +316,7 @@ func (w *world) verb(args ...string) proc.Result {
 func (w *world) controller() int32 {
 	w.t.Helper()
 	var id int32
-	until(w.t, 20*time.Second, "there is a controller", func() error {
+	proc.Until(w.t, 20*time.Second, "there is a controller", func() error {
 		m, err := w.adm.BrokerMetadata(w.ctx)
 		if id = m.Controller; err == nil && id < 0 {
 			err = fmt.Errorf("none")
