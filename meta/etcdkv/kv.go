@@ -12,6 +12,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/varvelog/varve/meta"
 )
@@ -41,6 +43,13 @@ type KV struct {
 var _ meta.KV = (*KV)(nil)
 var _ meta.Progresser = (*KV)(nil)
 
+// redial is how an endpoint that is away is tried again. gRPC's own way waits up to two minutes from one try to the next, and for a try that
+// meets silence up to twenty seconds: a broker would find its etcd only so long after it is back.
+var redial = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+	MinConnectTimeout: 3 * time.Second,
+}
+
 // Dial makes a client of external endpoints. It does not wait for a connection: requests do, until their timeout.
 func Dial(o Options) (*KV, error) {
 	if len(o.Endpoints) == 0 {
@@ -57,6 +66,7 @@ func Dial(o Options) (*KV, error) {
 		DialTimeout:          2 * time.Second,
 		DialKeepAliveTime:    5 * time.Second,
 		DialKeepAliveTimeout: 2 * time.Second,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(redial)},
 		Logger:               newZap(o.Logger, nil, new(atomic.Bool)),
 	})
 	if err != nil {

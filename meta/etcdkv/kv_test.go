@@ -37,6 +37,9 @@ func start(t *testing.T, o ServerOptions) *Server {
 	return s
 }
 
+// never is when a test gives up to wait for what has to happen sooner, on however busy a machine.
+const never = 2 * time.Minute
+
 // freePort is below the ports that systems choose for outgoing connections: a member that starts again finds it free, since no
 // connection can have taken it meanwhile. No two tests get the same.
 func freePort(t *testing.T) int {
@@ -95,4 +98,34 @@ func TestConformanceTCP(t *testing.T) {
 		Kill:  func() { s.Close() },
 		Bound: 20 * time.Second,
 	})
+}
+
+// An endpoint that is away for long is tried every two seconds or so, not every two minutes: what comes back is found.
+func TestEndpointThatWasAwayIsFoundSoon(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	kv := dial(t, l.Addr().String())
+	go kv.Get(t.Context(), "/a") // which asks for a connection
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(never)); err != nil {
+		t.Fatal(err)
+	}
+	var pauses [10]time.Duration
+	last := time.Now()
+	for i := range pauses {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatalf("after %v: %v", pauses[:i], err)
+		}
+		c.Close()
+		pauses[i] = time.Since(last)
+		last = time.Now()
+	}
+	// gRPC's own last pause here would be of half a minute.
+	if p := pauses[len(pauses)-1]; p > 10*time.Second {
+		t.Errorf("pauses between tries: %v", pauses)
+	}
 }
