@@ -59,6 +59,28 @@ func (g *group) read(cl *kgo.Client) {
 	}
 }
 
+// awaitMore waits until the group has read n more records, of whichever partitions.
+func (g *group) awaitMore(n int) {
+	t := g.w.t
+	t.Helper()
+	read := func() (sum int, err error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, of := range g.got {
+			sum += len(of)
+		}
+		return sum, g.failed
+	}
+	before, _ := read()
+	proc.Until(t, 30*time.Second, "the group reads on", func() error {
+		now, err := read()
+		if err == nil && now < before+n {
+			err = fmt.Errorf("%d of %d records", now-before, n)
+		}
+		return err
+	})
+}
+
 // stop waits until the group has every record up to the end and has committed that, and ends it.
 func (g *group) stop(ends map[int32]int64) {
 	t := g.w.t

@@ -28,6 +28,7 @@ type load struct {
 	stopped    chan struct{}
 	over       sync.WaitGroup
 	n, nRead   atomic.Int64 // acknowledged, read
+	paces      chan time.Duration
 
 	histories []*history // by partition
 
@@ -43,7 +44,7 @@ const every = 3 * time.Millisecond
 // startLoad begins to write to and read from the topic.
 func (w *world) startLoad(topic string, partitions int32) *load {
 	w.t.Helper()
-	l := &load{w: w, t: w.t, topic: topic, partitions: partitions, stopped: make(chan struct{})}
+	l := &load{w: w, t: w.t, topic: topic, partitions: partitions, stopped: make(chan struct{}), paces: make(chan time.Duration)}
 	for range partitions {
 		l.histories = append(l.histories, &history{})
 	}
@@ -61,6 +62,8 @@ func (l *load) write() {
 		select {
 		case <-l.stopped:
 			return
+		case d := <-l.paces:
+			tick.Reset(d)
 		case <-tick.C:
 		}
 		p := int32(i) % l.partitions
@@ -76,6 +79,9 @@ func (l *load) write() {
 		})
 	}
 }
+
+// pace sets the time between two records, for a load that goes on for long.
+func (l *load) pace(d time.Duration) { l.paces <- d }
 
 func (l *load) acked() {
 	l.n.Add(1)

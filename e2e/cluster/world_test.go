@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,48 +38,72 @@ type world struct {
 	*proc.Cluster
 	t    *testing.T
 	ctx  context.Context // of the test
-	net  *network        // nil: processes reach each other directly
+	net  network         // nil: processes reach each other directly
 	adm  *kadm.Client
 	boot []string
 
-	etcd *exec.Cmd // nil: inside the brokers
+	etcd   *exec.Cmd // nil: inside the brokers
+	logged []*lines  // by the brokers
 }
 
 // together starts three brokers with an etcd member in each.
 func together(t *testing.T, set ...string) *world {
 	t.Helper()
-	w := newWorld(t, set...)
+	w := newWorld(t, nil, set...)
 	w.start()
 	return w
 }
 
-// apart starts three brokers with an etcd beside them, and a network between all that can be cut.
+// apart is apartOn the first kind of network that there is.
 func apart(t *testing.T, set ...string) *world {
 	t.Helper()
-	w := newWorld(t, set...)
-	w.net = newNetwork(t, w.pids)
-	w.boot = nil
-	at := w.net.relay(etcd, w.runEtcd())
+	return apartOn(t, networks(t)[0], set...)
+}
+
+// apartOn starts three brokers with an etcd beside them, and a network between all that can be cut.
+func apartOn(t *testing.T, kind string, set ...string) *world {
+	t.Helper()
+	if kind == namespaced {
+		return apartOnWire(t, set...)
+	}
+	w := newWorld(t, nil, set...)
+	relays := newRelays(t, w.pids)
+	w.net, w.boot = relays, nil
+	at := relays.relay(etcd, w.runEtcd("127.0.0.1", (*exec.Cmd).Start))
 	for i, v := range w.Brokers {
-		addr := w.net.relay(place(i+1), v.Listen)
+		addr := relays.relay(place(i+1), v.Listen)
 		w.boot = append(w.boot, addr)
-		if err := v.Configure("advertised.listeners=PLAINTEXT://"+addr, "etcd.initial.cluster=", "etcd.endpoints="+at); err != nil {
-			t.Fatal(err)
-		}
+		w.configure(v, "advertised.listeners=PLAINTEXT://"+addr, "etcd.initial.cluster=", "etcd.endpoints="+at)
 	}
 	w.start()
 	return w
 }
 
-func newWorld(t *testing.T, set ...string) *world {
+func (w *world) configure(v *proc.Varve, set ...string) {
+	w.t.Helper()
+	if err := v.Configure(set...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// newWorld lays three brokers out; hosts are those that they are on, nil: this one.
+func newWorld(t *testing.T, hosts []string, set ...string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+outage(t))
 	t.Cleanup(cancel)
-	c, err := proc.NewCluster(bin, t.TempDir(), 3, append(slices.Clone(quick), set...)...)
+	if hosts == nil {
+		hosts = slices.Repeat([]string{"127.0.0.1"}, 3)
+	}
+	c, err := proc.NewClusterOn(hosts, bin, t.TempDir(), append(slices.Clone(quick), set...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{Cluster: c, t: t, ctx: ctx, boot: c.Bootstrap()}
+	for _, v := range w.Brokers {
+		n := &lines{}
+		v.Log = n
+		w.logged = append(w.logged, n)
+	}
 	t.Cleanup(func() {
 		if w.net != nil {
 			w.net.heal()
@@ -96,12 +121,12 @@ func newWorld(t *testing.T, set ...string) *world {
 	return w
 }
 
-// runEtcd starts an etcd of its own and returns its address.
-func (w *world) runEtcd() string {
+// runEtcd starts an etcd of its own on a host and returns its address.
+func (w *world) runEtcd(host string, start func(*exec.Cmd) error) string {
 	w.t.Helper()
 	var at [2]string
 	for i := range at {
-		a, err := proc.FreeAddr()
+		a, err := proc.FreeAddrOn(host)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -109,7 +134,7 @@ func (w *world) runEtcd() string {
 	}
 	w.etcd = exec.Command(etcdBin, "--data-dir", filepath.Join(w.Dir, "etcd"), "--listen-client-urls", at[0], "--advertise-client-urls", at[0],
 		"--listen-peer-urls", at[1], "--initial-advertise-peer-urls", at[1], "--initial-cluster", "default="+at[1], "--log-level", "error")
-	if err := w.etcd.Start(); err != nil {
+	if err := start(w.etcd); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
@@ -214,6 +239,14 @@ func (w *world) client(opts ...kgo.Opt) *kgo.Client {
 // topic makes one with a partition for each list of replicas; the first of a list leads. One without followers needs none in sync.
 func (w *world) topic(name string, replicas ...[]int32) {
 	w.t.Helper()
+	if err := w.tryTopic(name, replicas...); err != nil {
+		w.t.Fatal(err)
+	}
+	w.inSync(name)
+}
+
+// tryTopic makes a topic, or finds it made by an earlier try.
+func (w *world) tryTopic(name string, replicas ...[]int32) error {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = 10_000
 	t := kmsg.NewCreateTopicsRequestTopic()
@@ -227,14 +260,18 @@ func (w *world) topic(name string, replicas ...[]int32) {
 	in.Name, in.Value = "min.insync.replicas", kmsg.StringPtr(strconv.Itoa(min(len(replicas[0]), 2)))
 	t.Configs = append(t.Configs, in)
 	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(w.ctx, w.client())
-	if err != nil {
-		w.t.Fatal(err)
+	cl := w.client()
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	defer cancel()
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	}
-	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
-		w.t.Fatalf("create topic %s: %v", name, err)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("create topic %s: %w", name, err)
 	}
-	w.inSync(name)
+	return nil
 }
 
 // each broker leads one of three partitions.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 )
 
@@ -18,7 +19,10 @@ var given struct {
 }
 
 // FreeAddr returns a loopback address whose port is free, and which this process has not got from it before.
-func FreeAddr() (string, error) {
+func FreeAddr() (string, error) { return FreeAddrOn("127.0.0.1") }
+
+// FreeAddrOn returns an address of a host with a port that this process has not got before. That it is free is seen only on this host.
+func FreeAddrOn(host string) (string, error) {
 	given.Lock()
 	defer given.Unlock()
 	if given.ports == nil {
@@ -29,14 +33,13 @@ func FreeAddr() (string, error) {
 		if given.ports[port] {
 			continue
 		}
-		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		l, err := net.Listen("tcp", addr)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}
 		l.Close()
 		given.ports[port] = true
-		return addr, nil
+		return net.JoinHostPort(host, strconv.Itoa(port)), nil
 	}
 	return "", errors.New("no free port found")
 }

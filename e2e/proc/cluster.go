@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,26 +23,31 @@ type Cluster struct {
 // min(n, 3) and min.insync.replicas 2, an etcd member in each. set is configuration key=value over that, of every broker; a key with
 // an empty value is left out.
 func NewCluster(bin, dir string, n int, set ...string) (*Cluster, error) {
+	return NewClusterOn(slices.Repeat([]string{"127.0.0.1"}, n), bin, dir, set...)
+}
+
+// NewClusterOn is NewCluster with a broker on each of the hosts, which share the file system: how they get there is Varve.Spawn's.
+func NewClusterOn(hosts []string, bin, dir string, set ...string) (*Cluster, error) {
 	c := &Cluster{Bin: bin, Dir: dir}
 	var members []string
-	for id := 1; id <= n; id++ {
+	for i, host := range hosts {
+		id := i + 1
 		v := &Varve{Bin: bin, Dir: filepath.Join(dir, fmt.Sprint(id)), Config: filepath.Join(dir, fmt.Sprintf("%d.properties", id))}
 		var at [4]string
-		for i := range at {
-			a, err := FreeAddr()
+		for j := range at {
+			a, err := FreeAddrOn(host)
 			if err != nil {
 				return nil, err
 			}
-			at[i] = a
+			at[j] = a
 		}
 		v.Listen, v.Admin = at[0], at[1]
-		_, peers, _ := strings.Cut(at[2], ":")
 		_, clients, _ := strings.Cut(at[3], ":")
-		members = append(members, fmt.Sprintf("%d@127.0.0.1:%s:%s", id, peers, clients))
+		members = append(members, fmt.Sprintf("%d@%s:%s", id, at[2], clients))
 		c.Brokers = append(c.Brokers, v)
 	}
 	c.Members = strings.Join(members, ",")
-	rf := min(n, 3)
+	rf := min(len(hosts), 3)
 	for i, v := range c.Brokers {
 		err := v.Configure(append([]string{
 			fmt.Sprintf("node.id=%d", i+1), fmt.Sprintf("broker.rack=rack-%d", i+1), "listeners=PLAINTEXT://" + v.Listen, "admin.listen=" + v.Admin,

@@ -25,7 +25,8 @@ type Varve struct {
 	Admin  string // HOST:PORT of /readyz; filled by Start where empty
 	Args   []string
 	Env    []string
-	Log    io.Writer // its output; nil: kept, see Output
+	Log    io.Writer             // its output; nil: kept, see Output
+	Spawn  func(*exec.Cmd) error // starts the process; nil: here
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
@@ -62,7 +63,11 @@ func (v *Varve) Begin() error {
 		out = io.MultiWriter(&v.kept, v.Log)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
+	start := v.Spawn
+	if start == nil {
+		start = (*exec.Cmd).Start
+	}
+	if err := start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", v.Bin, err)
 	}
 	done := make(chan struct{})
