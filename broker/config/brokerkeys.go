@@ -106,6 +106,7 @@ var brokerKeys = limits([]Key{
 	{Name: "replica.fetch.wait.max.ms", Type: Int, Default: "500", Min: 1, Max: math.MaxInt32, Doc: "longest wait of a follower's fetch, ms"},
 	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: Long, Default: "5000", Min: 1, Max: math.MaxInt64, Doc: "time between checkpoints of high watermarks, ms"},
 	{Name: "replica.lag.time.max.ms", Type: Long, Default: "30000", Min: 1, Max: math.MaxInt64, Doc: "a follower that has not caught up for so long leaves the ISR, ms"},
+	{Name: "replica.socket.timeout.ms", Type: Int, Default: "30000", Min: 1, Max: math.MaxInt32, Doc: "longest wait for the answer to a follower's fetch, ms; a line that is dead is noticed sooner"},
 	{Name: "replica.selector.class", Type: String, Null: true, Valid: []string{RackAwareSelector}, Doc: "which replica a consumer is sent to (KIP-392); unset: the leader"},
 
 	// cluster
@@ -132,7 +133,7 @@ var inertKeys = []string{
 	"fetch.purgatory.purge.interval.requests", "producer.purgatory.purge.interval.requests", "delete.records.purgatory.purge.interval.requests",
 	"transaction.state.log.replication.factor", "transaction.state.log.min.isr", "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
 	"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
-	"replica.socket.timeout.ms", "replica.socket.receive.buffer.bytes",
+	"replica.socket.receive.buffer.bytes",
 	"initial.broker.registration.timeout.ms", "connection.failed.authentication.delay.ms", "max.connection.creation.rate", "remote.log.reader.threads",
 	"remote.log.manager.thread.pool.size", "remote.log.manager.task.interval.ms", "remote.log.metadata.manager.listener.name", "remote.log.storage.manager.class.name",
 	"remote.log.storage.manager.class.path", "remote.log.metadata.manager.class.name",

@@ -20,7 +20,7 @@ var ErrUnknown = errors.New("address of the broker is not known")
 
 // Options of a Pool.
 type Options struct {
-	// Dial connects to an address; default: TCP.
+	// Dial connects to an address; default: TCP, whose connections end when the other end has been silent for SilenceMax.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Address is where a broker listens for the others, host:port, and the epoch of its registration. Required.
 	Address func(id int32) (address string, epoch int64, ok bool)
@@ -29,12 +29,16 @@ type Options struct {
 	OnDown func(id int32)
 
 	DialTimeout      time.Duration // default 3 s
+	SilenceMax       time.Duration // what was sent is not acknowledged for so long: the line is dead; default 6 s, whole seconds
 	MaxResponseBytes int           // default 100 MiB
 }
 
 func (o *Options) fill() {
+	if o.SilenceMax < time.Second {
+		o.SilenceMax = 6 * time.Second
+	}
 	if o.Dial == nil {
-		var d net.Dialer
+		d := dialer(o.SilenceMax)
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
 	if o.OnDown == nil {

@@ -120,7 +120,7 @@ var errInterrupted = errors.New("interrupted")
 
 // fetch sends the request that build has made. What is assigned after that interrupts it.
 func (l *lane) fetch(ctx context.Context) (*FetchAnswer, error) {
-	asked, cancel := context.WithTimeout(ctx, l.m.o.FetchWait+answerMax)
+	asked, cancel := context.WithTimeout(ctx, max(l.m.o.AnswerMax, l.m.o.FetchWait+time.Second))
 	defer cancel()
 	l.mu.Lock()
 	select {
@@ -141,9 +141,6 @@ func (l *lane) fetch(ctx context.Context) (*FetchAnswer, error) {
 	}
 	return ans, err
 }
-
-// answerMax is how much longer than its wait a fetch may take.
-const answerMax = 10 * time.Second
 
 // nextTry is when to ask again a leader that could not be reached.
 func (m *Manager) nextTry() time.Duration { return min(m.o.FetchBackoff, 200*time.Millisecond) }

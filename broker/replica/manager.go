@@ -54,6 +54,7 @@ type Options struct {
 	FetchMax     int           // replica.fetch.response.max.bytes, default 10 MiB
 	FetchPartMax int           // replica.fetch.max.bytes of one partition, default 1 MiB
 	FetchBackoff time.Duration // replica.fetch.backoff.ms, default 1 s
+	AnswerMax    time.Duration // replica.socket.timeout.ms, default 30 s; at least a second more than FetchWait
 	HWCheckpoint time.Duration // replica.high.watermark.checkpoint.interval.ms, default 5 s
 
 	Logger     *slog.Logger
@@ -86,6 +87,7 @@ func (o *Options) fill() {
 	setDefault(&o.FetchMax, 10<<20)
 	setDefault(&o.FetchPartMax, 1<<20)
 	setDefault(&o.FetchBackoff, time.Second)
+	setDefault(&o.AnswerMax, 30*time.Second)
 	setDefault(&o.HWCheckpoint, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

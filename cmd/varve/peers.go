@@ -26,6 +26,7 @@ func (n *node) replicaOptions() replica.Options {
 		LagMax:   ms("replica.lag.time.max.ms"), Fetchers: int(c.Int("num.replica.fetchers")), FetchWait: ms("replica.fetch.wait.max.ms"),
 		FetchMin: int(c.Int("replica.fetch.min.bytes")), FetchMax: int(c.Int("replica.fetch.response.max.bytes")),
 		FetchPartMax: int(c.Int("replica.fetch.max.bytes")), FetchBackoff: ms("replica.fetch.backoff.ms"),
+		AnswerMax:    ms("replica.socket.timeout.ms"),
 		HWCheckpoint: ms("replica.high.watermark.checkpoint.interval.ms"),
 	}
 }
