@@ -34,6 +34,7 @@ type cluster struct {
 	throttle  [2]int64        // guarded by mu; leader's and follower's rate, 0: none
 	throttled []string        // guarded by mu; of every topic
 	limit     int64           // archive.local.max.bytes
+	upstream  Upstream        // nil: there are no other brokers
 	retain    time.Duration
 }
 
@@ -91,7 +92,7 @@ func (c *cluster) tryStart() (*broker, error) {
 		g.Go(func() { archive.Run(ctx) })
 	}
 	m, err := NewManager(c.fs, store, archive, Options{
-		NodeID: 1, Dir: c.dir, RetentionCheck: c.retain, LocalMaxBytes: c.limit,
+		NodeID: 1, Dir: c.dir, RetentionCheck: c.retain, LocalMaxBytes: c.limit, Upstream: c.upstream,
 		TopicConfig: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -20,6 +20,7 @@ type lane struct {
 	signal chan struct{}                  // buffered 1: pulls have changed
 
 	// Owned by run.
+	cuts    sync.WaitGroup
 	session int32
 	epoch   int32                         // of the session's next request
 	told    map[manifest.PartitionID]told // what the leader knows of this session's partitions
@@ -34,6 +35,7 @@ type pull struct {
 	failures  int
 	caughtUp  bool // it had all that was committed, by the last answer: it is not throttled
 	suspended bool // its log is being replaced
+	cutting   bool // its log is being cut back; guarded by the lane's mu
 	last      FetchPart
 }
 
@@ -88,6 +90,7 @@ func (l *lane) interrupt() {
 const gather = 2 * time.Millisecond
 
 func (l *lane) run(ctx context.Context) {
+	defer l.cuts.Wait()
 	for ctx.Err() == nil {
 		select {
 		case <-l.signal:
@@ -162,7 +165,7 @@ func (l *lane) nextDue() time.Duration {
 	defer l.mu.Unlock()
 	due := time.Minute
 	for _, pl := range l.pulls {
-		if !pl.suspended {
+		if !pl.suspended && !pl.cutting {
 			due = min(due, max(time.Until(pl.notBefore), pl.throttle(l.m), time.Millisecond))
 		}
 	}
@@ -194,6 +197,7 @@ func (l *lane) build() {
 	}
 	for id, pl := range l.pulls {
 		if !pl.due(now) || pl.throttle(l.m) > 0 {
+			r.MaxWait = min(r.MaxWait, pl.within(now))
 			continue
 		}
 		part := pl.ask(l.m.o.FetchPartMax)
@@ -216,7 +220,22 @@ func (l *lane) build() {
 }
 
 func (pl *pull) due(now time.Time) bool {
-	return !pl.suspended && !now.Before(pl.notBefore) && pl.p.ready.Load() && pl.p.Offline() == nil
+	return !pl.suspended && !pl.cutting && !now.Before(pl.notBefore) && pl.p.ready.Load() && pl.p.Offline() == nil
+}
+
+// soon is how long a request may wait for records while the log of another partition of the lane is being cut.
+const soon = 10 * time.Millisecond
+
+// within is how long the others' request may wait for records, so that a partition that is not asked for by it is in the next one in
+// time: after an election a leader that has not heard of it refuses, and acknowledgements wait for who asks again.
+func (pl *pull) within(now time.Time) time.Duration {
+	switch {
+	case pl.cutting:
+		return soon
+	case now.Before(pl.notBefore):
+		return max(pl.notBefore.Sub(now), time.Millisecond)
+	}
+	return time.Hour // it is woken, or waits for a rate
 }
 
 // ask says from where the partition is to be fetched.
@@ -253,6 +272,10 @@ func (l *lane) take(ctx context.Context, ans *FetchAnswer) {
 		}
 		if l.told[a.ID].ask != pl {
 			continue // it was assigned anew while the request was under way
+		}
+		if a.Err == nil && a.Diverging {
+			l.cut(ctx, pl, a)
+			continue
 		}
 		l.done(pl, pl.take(l.m, a))
 	}

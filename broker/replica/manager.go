@@ -120,8 +120,9 @@ type Manager struct {
 	offliner  workQueue // partitions whose log has failed and is to be named in the metadata
 	fetchers  *fetchers // of what is followed
 	throttles throttles
-	backlog   atomic.Int64 // bytes of tiered partitions that are not archived, about
-	began     time.Time    // zero of the clock that cores go by
+	cutters   chan struct{} // one of them is held while a log is cut back
+	backlog   atomic.Int64  // bytes of tiered partitions that are not archived, about
+	began     time.Time     // zero of the clock that cores go by
 
 	changed chan struct{} // buffered 1: the image has changed
 
@@ -174,6 +175,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 		byID:    map[manifest.TopicID]*hosted{},
 		hosts:   make(chan struct{}),
 		flushed: time.Now(),
+		cutters: make(chan struct{}, cutters),
 	}
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
