@@ -52,6 +52,7 @@ type produceRequest struct {
 	acks          int16
 	timeout       time.Duration
 	transactional bool
+	patience      replica.Patience // shared by its partitions
 }
 
 // handleProduce appends all partitions, then answers: at once, when acks=all holds (later, by the outbox), or not at all (acks=0).
@@ -172,7 +173,7 @@ func (s *Server) tryProduce(version int16, req *produceRequest, t *produceTopic,
 	if internalTopic(t.name) {
 		return fmt.Errorf("topic %s is written by the broker alone: %w", t.name, errInvalidTopic)
 	}
-	p, err := s.Replicas.Leader(replica.TopicPartition{Topic: t.name, ID: t.id, Partition: part.partition})
+	p, err := s.Replicas.LeaderWithin(replica.TopicPartition{Topic: t.name, ID: t.id, Partition: part.partition}, &req.patience)
 	if err != nil {
 		return err
 	}

@@ -515,7 +515,7 @@ func TestRequestForAStoppingLeaderWaitsForItsSuccessor(t *testing.T) {
 		tp := c.topic("t", 1, 2, 3)
 		c.mustProduce(1, tp, "a")
 		began := time.Now()
-		if p := c.produce(2, tp, -1, "x"); p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != 1 || time.Since(began) > 0 {
+		if p := c.produce(2, tp, -1, "x"); p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != 1 || time.Since(began) > 50*time.Millisecond {
 			t.Fatalf("code %d, leader %+v after %s", p.ErrorCode, p.CurrentLeader, time.Since(began))
 		}
 		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
@@ -536,6 +536,35 @@ func TestRequestForAStoppingLeaderWaitsForItsSuccessor(t *testing.T) {
 		}
 		if got := c.same(tp, 2, 3); strings.Join(got, "") != "ab" {
 			t.Fatalf("records %q", got)
+		}
+	})
+}
+
+// A client that is told by the broker it was sent to that the one it comes from leads backs off, for a quarter of a second or longer.
+func TestRequestIsFasterThanTheNewLeadersMetadata(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		tp, other := c.topic("t", 1, 2, 3), c.topic("other", 1, 2, 3)
+		c.mustProduce(1, tp, "a")
+		late := make(chan kmsg.ProduceResponseTopicPartition, 1)
+		go func() { late <- c.produce(2, tp, -1, "b") }()
+		time.Sleep(20 * time.Millisecond)
+		c.elect(tp, 2, 1, 2, 3)
+		if p := <-late; p.ErrorCode != 0 {
+			t.Fatalf("code %d, leader %+v", p.ErrorCode, p.CurrentLeader)
+		}
+		// Who still comes to the last leader does not know better.
+		began := time.Now()
+		if p := c.produce(1, tp, -1, "x"); p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != 2 || time.Since(began) > 0 {
+			t.Fatalf("code %d, leader %+v after %s", p.ErrorCode, p.CurrentLeader, time.Since(began))
+		}
+		// All partitions of a request wait together.
+		req := produceReq(12, -1, tp, 0, valueBatch(t, "x"))
+		more := produceReq(12, -1, other, 0, valueBatch(t, "x"))
+		req.Topics = append(req.Topics, more.Topics...)
+		began = time.Now()
+		c.dial(3).do(req)
+		if d := time.Since(began); d == 0 || d > 50*time.Millisecond {
+			t.Fatalf("two partitions that are led by others were refused after %s", d)
 		}
 	})
 }

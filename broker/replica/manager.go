@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -304,11 +303,17 @@ const justCreated = 2 * time.Second
 
 // Leader returns the partition if this broker leads it. It waits briefly for one that was just created, or just elected.
 func (m *Manager) Leader(tp TopicPartition) (*Partition, error) {
+	var patience Patience
+	return m.LeaderWithin(tp, &patience)
+}
+
+// LeaderWithin is Leader for one of several partitions of a request, which share the patience.
+func (m *Manager) LeaderWithin(tp TopicPartition, patience *Patience) (*Partition, error) {
 	p, _ := m.find(tp)
 	if p != nil && p.ready.Load() && p.gone.Load() == nil {
 		return p, nil
 	}
-	return m.await(tp)
+	return m.await(tp, patience)
 }
 
 // LeaderNow is Leader without waiting: a follower asks again anyway.
@@ -331,7 +336,8 @@ func (m *Manager) Replica(tp TopicPartition) (*Partition, error) {
 	if p != nil && p.ready.Load() && p.unreadable() == nil {
 		return p, nil
 	}
-	return m.await(tp)
+	var patience Patience
+	return m.await(tp, &patience)
 }
 
 // find looks tp up, and returns what is closed when the answer may have changed.
@@ -348,83 +354,6 @@ func (m *Manager) find(tp TopicPartition) (*Partition, <-chan struct{}) {
 		return nil, m.hosts
 	}
 	return h.parts[tp.Partition], m.hosts
-}
-
-// await says why tp is not served here, waiting where it soon will be.
-func (m *Manager) await(tp TopicPartition) (*Partition, error) {
-	var timeout, successor <-chan time.Time
-	for {
-		p, hosts := m.find(tp)
-		switch {
-		case p != nil && p.ready.Load() && p.gone.Load() == nil:
-			return p, nil
-		}
-		if err := m.mine(tp); err != nil {
-			if !errors.Is(err, ErrNotLeader) || !m.mayFollow(tp) {
-				return nil, err
-			}
-			if successor == nil {
-				successor = time.After(handOverWait)
-			}
-			select {
-			case <-hosts:
-				continue
-			case <-successor:
-				return nil, err
-			}
-		}
-		if p != nil && p.failed.Load() {
-			return nil, fmt.Errorf("log of %s-%d could not be opened: %w", p.name, p.id.Partition, localseg.ErrOffline)
-		}
-		if timeout == nil {
-			timeout = time.After(justCreated)
-		}
-		select {
-		case <-hosts:
-		case <-timeout:
-			if p != nil && p.resuming.Load() {
-				return nil, fmt.Errorf("%s-%d waits for the archive: %w", p.name, p.id.Partition, ErrArchive)
-			}
-			return nil, ErrNotAvailable
-		}
-	}
-}
-
-// handOverWait is how long a request for what a stopping broker still leads waits here: that one may have told the client already that
-// this broker leads, a moment before its own image does.
-const handOverWait = 100 * time.Millisecond
-
-// mayFollow says that the leader of tp is about to stop, and that this broker is in sync: it may lead in a moment.
-func (m *Manager) mayFollow(tp TopicPartition) bool {
-	img := m.store.Image()
-	t := img.Topics[tp.Topic]
-	if tp.ID != (manifest.TopicID{}) {
-		t = img.TopicsByID[tp.ID]
-	}
-	if t == nil || tp.Partition < 0 || int(tp.Partition) >= len(t.Partitions) {
-		return false
-	}
-	p := t.Partitions[tp.Partition]
-	b := img.Brokers[p.Leader]
-	return b != nil && b.Draining && slices.Contains(p.ISR, m.o.NodeID)
-}
-
-// mine says why this broker is not to lead tp, nil if it is.
-func (m *Manager) mine(tp TopicPartition) error {
-	img := m.store.Image()
-	t, unknown := img.Topics[tp.Topic], ErrUnknownPartition
-	if tp.ID != (manifest.TopicID{}) {
-		t, unknown = img.TopicsByID[tp.ID], ErrUnknownTopicID
-	}
-	switch {
-	case t == nil || t.DeletedMs != 0:
-		return unknown
-	case tp.Partition < 0 || int(tp.Partition) >= len(t.Partitions):
-		return ErrUnknownPartition
-	case t.Partitions[tp.Partition].Leader != m.o.NodeID && !m.electsSelf(t.Partitions[tp.Partition]):
-		return ErrNotLeader
-	}
-	return nil
 }
 
 // Resuming counts partitions whose records are in the archive alone and whose log does not begin there yet.

@@ -58,6 +58,8 @@ type Partition struct {
 	restarting atomic.Bool // the log is being replaced, see restart
 	comparing  atomic.Bool // elected uncleanly: not served before the log is compared with the archive
 
+	ledUntil atomic.Int64 // when it was last led here, by Manager.nowMs; 0: never
+
 	queued       atomic.Bool // in Manager.leader
 	proposing    atomic.Bool // in Manager.isr
 	seeding      atomic.Bool // in Manager.seeder, or its log is being started from the archive

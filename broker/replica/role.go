@@ -73,6 +73,7 @@ func (p *Partition) unproven(mp *meta.Partition) bool {
 func (m *Manager) becomeFollower(p *Partition, now assignment) {
 	if p.Leading() {
 		m.o.Logger.Info("not leader any more", "topic", p.name, "partition", p.id.Partition, "epoch", now.epoch, "leader", now.leader)
+		p.ledUntil.Store(max(m.nowMs(), 1))
 		p.stop(ErrNotLeader)
 	}
 	p.appendMu.Lock() // an append that was under way ends first
