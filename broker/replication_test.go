@@ -569,6 +569,49 @@ func TestRequestIsFasterThanTheNewLeadersMetadata(t *testing.T) {
 	})
 }
 
+func TestStoppingLeaderTakesNothingMoreUntilAnotherLeads(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		tp, only := c.topic("t", 1, 2, 3), c.topic("only", 1)
+		c.mustProduce(1, tp, "a")
+		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		late := make(chan kmsg.ProduceResponseTopicPartition, 1)
+		go func() { late <- c.produce(1, tp, 1, "x") }()
+		time.Sleep(20 * time.Millisecond)
+		began := time.Now()
+		if p := c.produce(1, only, 1, "o"); p.ErrorCode != 0 || time.Since(began) > 0 {
+			t.Fatalf("what nobody else can lead: code %d after %s", p.ErrorCode, time.Since(began))
+		}
+		if leo := c.hosted(1, tp).LEO(); leo != 1 {
+			t.Fatalf("the log ends at %d: followers have different ends at the election", leo)
+		}
+		c.elect(tp, 2, 2, 3)
+		if p := <-late; p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != 2 {
+			t.Fatalf("code %d, leader %+v", p.ErrorCode, p.CurrentLeader)
+		}
+		c.mustProduce(2, tp, "b")
+		if got := c.same(tp, 1, 2, 3); strings.Join(got, "") != "ab" {
+			t.Fatalf("records %q", got)
+		}
+	})
+}
+
+func TestStoppingLeaderGoesOnWhereNobodyIsElected(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {
+		tp := c.topic("t", 1, 2, 3)
+		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for i, longest := range []time.Duration{100 * time.Millisecond, 5 * time.Millisecond} {
+			began := time.Now()
+			if p := c.produce(1, tp, -1, "a"); p.ErrorCode != 0 || time.Since(began) > longest {
+				t.Fatalf("record %d: code %d after %s", i, p.ErrorCode, time.Since(began))
+			}
+		}
+	})
+}
+
 // The archive, and with it a restore to a time, goes by when the leader appended; the next leader has to know.
 func TestFollowerKnowsWhenTheLeaderAppended(t *testing.T) {
 	inBubble(t, 3, func(c *trio) { c.minISR = 2 }, func(c *trio) {

@@ -78,6 +78,7 @@ func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
 			h.seen = t
 		}
 	}
+	m.yield(img)
 	m.openAll(opening, img)
 	if len(elections) > 0 {
 		if err := m.store.Elect(ctx, elections); err != nil && !errors.Is(err, meta.ErrConflict) {

@@ -125,6 +125,8 @@ type Manager struct {
 
 	changed chan struct{} // buffered 1: the image has changed
 
+	draining bool // this broker is about to stop; owned by Start, then by Run's follow
+
 	flushed time.Time // owned by keepHouse; when the active segments were last flushed
 
 	// Owned by Start, then by Run.

@@ -48,6 +48,7 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	p.following.Store(false)
 	p.gone.Store(nil)
 	p.appendMu.Unlock()
+	p.letGo()
 	p.follows(eff)
 	if !p.ready.Load() {
 		return // it is being opened
