@@ -179,6 +179,9 @@ func (b *Bucket) do(ctx context.Context, op, key string, limit time.Duration, f 
 		}
 		err := once(ctx, limit, f)
 		if ctx.Err() != nil && err != nil {
+			if last != nil {
+				return fmt.Errorf("%w, and before that: %v", err, last) // the text alone: what ended it is the context
+			}
 			return err // says nothing about the store
 		}
 		b.o.Breaker.done(!objstore.Retryable(err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -284,5 +285,22 @@ func TestWaitingForATurnIsBounded(t *testing.T) {
 			})
 		}
 		done.Wait()
+	})
+}
+
+// Who waits no longer is told why there was something to wait for.
+func TestEndOfTheContextTellsTheLastCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fault.New(mem.New(mem.Options{}), fault.Options{Rules: []fault.Rule{
+			{Effect: fault.Fail, Err: fmt.Errorf("%w: connection refused", objstore.ErrUnavailable), Count: 1},
+			{Effect: fault.Slow, Latency: time.Hour},
+		}})
+		b := retry.New(f, retry.Options{Attempts: 10, Elapsed: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := b.Head(ctx, "a")
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
+			t.Fatalf("%v", err)
+		}
 	})
 }
