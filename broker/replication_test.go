@@ -576,6 +576,7 @@ func TestStoppingLeaderTakesNothingMoreUntilAnotherLeads(t *testing.T) {
 		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(5 * time.Millisecond) // it has heard of it
 		late := make(chan kmsg.ProduceResponseTopicPartition, 1)
 		go func() { late <- c.produce(1, tp, 1, "x") }()
 		time.Sleep(20 * time.Millisecond)
@@ -603,6 +604,7 @@ func TestStoppingLeaderGoesOnWhereNobodyIsElected(t *testing.T) {
 		if err := c.brokers[1].store.Drain(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(5 * time.Millisecond) // it has heard of it
 		for i, longest := range []time.Duration{100 * time.Millisecond, 5 * time.Millisecond} {
 			began := time.Now()
 			if p := c.produce(1, tp, -1, "a"); p.ErrorCode != 0 || time.Since(began) > longest {

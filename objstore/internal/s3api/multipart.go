@@ -96,12 +96,24 @@ func (b *Bucket) forget(u Upload) {
 	delete(b.uploads, u)
 }
 
-// abort cleans up also after ctx has ended. What it cannot abort is left to SweepUploads.
+// abort cleans up also after ctx has ended. A part whose request was given up may still be on its way to the store and arrive after the
+// abort, so that there is something to abort again (as S3's own documentation says). What it cannot abort is left to SweepUploads.
 func (b *Bucket) abort(ctx context.Context, key string, u Upload) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_, _ = b.call(ctx, "abort upload of", key, objstore.Cond{}, func(ctx context.Context) error { return b.api.AbortUpload(ctx, u) })
+	for try := range 3 {
+		if try > 0 {
+			time.Sleep(time.Duration(try) * abortAgain)
+		}
+		_, err := b.call(ctx, "abort upload of", key, objstore.Cond{}, func(ctx context.Context) error { return b.api.AbortUpload(ctx, u) })
+		var e *Error
+		if errors.As(err, &e) && (e.Code == "NoSuchUpload" || e.Status == 404) {
+			return
+		}
+	}
 }
+
+const abortAgain = 50 * time.Millisecond
 
 // partSize doubles the configured size until the parts are few enough.
 func (b *Bucket) partSize(size int64) int64 {
