@@ -3,6 +3,7 @@ package meta
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/varvelog/varve/manifest"
 )
@@ -60,6 +61,7 @@ type (
 		Archived   uint64            `json:"archived,omitempty"`
 		DeletedMs  int64             `json:"deleted,omitempty"`
 		ChangedMs  int64             `json:"changed,omitempty"`
+		BehindMs   int64             `json:"behind,omitempty"`
 		Collecting bool              `json:"collecting,omitempty"`
 		Partitions int32             `json:"partitions"`
 	}
@@ -217,10 +219,33 @@ func decodeTopic(kv Pair, name string, id topicID, deleted bool) (topicRecord, t
 	return r, got, nil
 }
 
+// change enters a change of what the topic's record in the bucket says.
+func (r *topicRecord) change() {
+	now := max(time.Now().UnixMilli(), 1)
+	if r.Version == r.Archived || r.BehindMs == 0 {
+		r.BehindMs = now
+	}
+	r.Version++
+	r.ChangedMs = now
+}
+
+// archivedAs enters that version v is in the bucket. Where there were several changes since, it is not known when the first of them was:
+// not before those that version v has.
+func (r *topicRecord) archivedAs(v uint64) {
+	r.Archived = v
+	switch r.Version {
+	case v:
+		r.BehindMs = 0
+	case v + 1:
+		r.BehindMs = r.ChangedMs
+	}
+}
+
 func (r topicRecord) topic(id topicID) *Topic {
 	return &Topic{
 		Name: r.Name, ID: id, Internal: r.Internal, Configs: r.Configs, CreatedMs: r.CreatedMs,
 		Version: r.Version, Archived: r.Archived, DeletedMs: r.DeletedMs, ChangedMs: r.ChangedMs, Collecting: r.Collecting,
+		BehindMs: r.BehindMs,
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *Store) createTopic(ctx context.Context, t TopicSpec) (*Topic, int64, er
 	now := time.Now().UnixMilli()
 	rec := topicRecord{
 		V: recordMajor, Name: t.Name, ID: t.ID.String(), Internal: t.Internal, Configs: t.Configs,
-		CreatedMs: now, ChangedMs: now, Version: 1, Partitions: int32(len(t.Assignment)),
+		CreatedMs: now, ChangedMs: now, BehindMs: now, Version: 1, Partitions: int32(len(t.Assignment)),
 	}
 	parts := s.newPartitions(t.ID, 0, t.Assignment)
 	for i, p := range parts {
@@ -257,8 +257,7 @@ func (s *Store) createPartitions(ctx context.Context, topic string, add [][]int3
 			return err
 		}
 		rec.Partitions += int32(len(add))
-		rec.Version++
-		rec.ChangedMs = time.Now().UnixMilli()
+		rec.change()
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return err

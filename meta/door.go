@@ -140,6 +140,7 @@ type Topic struct {
 	Version    uint64 // rises with each change of name, configs, partition count; n of the topic's record in the bucket
 	Archived   uint64 // newest Version that is in the bucket
 	ChangedMs  int64  // when Version last rose
+	BehindMs   int64  // when the oldest change was made that the bucket may not have, or earlier; 0: it has all
 	DeletedMs  int64  // 0 while it lives; deleted topics stay, outside Image.Topics, until collected
 	Collecting bool   // its window has passed and its objects are being deleted: it cannot be undeleted any more
 	Partitions []*Partition

@@ -45,9 +45,8 @@ func (s *Store) DeleteTopic(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("delete topic %q: %w", name, err)
 		}
-		rec.DeletedMs = max(time.Now().UnixMilli(), 1)
-		rec.Version++
-		rec.ChangedMs = time.Now().UnixMilli()
+		rec.change()
+		rec.DeletedMs = rec.ChangedMs
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{
 			{Key: s.keys.deleted(id), Value: encode(rec)},
 			{Key: guard.Key, Delete: true},
@@ -98,8 +97,7 @@ func (s *Store) undelete(ctx context.Context, id topicID) (int64, error) {
 			return 0, err
 		}
 		rec.DeletedMs = 0
-		rec.Version++
-		rec.ChangedMs = time.Now().UnixMilli()
+		rec.change()
 		ok, rev, err := s.commit(ctx, []Guard{guard, name}, []Op{
 			{Key: name.Key, Value: encode(rec)},
 			{Key: guard.Key, Delete: true},
@@ -224,8 +222,7 @@ func (s *Store) AlterTopic(ctx context.Context, topic string, edit func(map[stri
 			return nil
 		}
 		rec.Configs = next
-		rec.Version++
-		rec.ChangedMs = time.Now().UnixMilli()
+		rec.change()
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return fmt.Errorf("alter topic %q: %w", topic, err)
@@ -259,7 +256,7 @@ func (s *Store) SetTopicArchived(ctx context.Context, id manifest.TopicID, v uin
 		if err != nil {
 			return fmt.Errorf("set topic %s archived: %w", id, err)
 		}
-		rec.Archived = v
+		rec.archivedAs(v)
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return fmt.Errorf("set topic %s archived: %w", id, err)

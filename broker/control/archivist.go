@@ -9,6 +9,7 @@ import (
 
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
+	"github.com/varvelog/varve/objstore"
 	"github.com/varvelog/varve/tier"
 )
 
@@ -105,10 +106,34 @@ func (a *Archivist) record(ctx context.Context) error {
 }
 
 func (a *Archivist) put(ctx context.Context, img *meta.Image, t *meta.Topic) error {
+	if err := a.putSkipped(ctx, img, t); err != nil {
+		return err
+	}
 	if err := a.Archive.PutTopic(ctx, TopicRecord(img, t)); err != nil {
 		return err
 	}
 	return a.Store.SetTopicArchived(ctx, t.ID, t.Version)
+}
+
+// putSkipped writes one record for all versions but the newest that the bucket does not have: else a topic that was created and altered
+// while the store was away would not have existed in between, for a restore. It says that what the newest has was so since the first of
+// these changes: partitions that came later are empty then.
+func (a *Archivist) putSkipped(ctx context.Context, img *meta.Image, t *meta.Topic) error {
+	for n := t.Archived + 1; n < t.Version; n++ {
+		r := TopicRecord(img, t)
+		r.N, r.Event, r.Time = n, manifest.TopicAltered, t.BehindMs
+		switch {
+		case t.Archived == 0:
+			r.Event, r.Time = manifest.TopicCreated, t.CreatedMs
+		case r.Time == 0: // of before that was noted
+			r.Time = t.ChangedMs
+		}
+		// Where one is there already, it was written when it was the newest, and what came then is skipped.
+		if err := a.Archive.PutTopic(ctx, r); !errors.Is(err, objstore.ErrExists) {
+			return err
+		}
+	}
+	return nil
 }
 
 // TopicRecord is a topic as the bucket has it.

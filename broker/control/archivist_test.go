@@ -77,3 +77,66 @@ func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 		w.end(one)
 	})
 }
+
+// A restore to a moment takes what existed then from the topics' records. What was created, or grew, while the store was away, and was
+// altered before it came back, would not have existed in between.
+func TestATopicThatWasAlteredBeforeItsRecordWasWrittenExistedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one := w.start(1, 0)
+		w.until("broker 1 is the controller", func() bool { return one.image().Controller == 1 })
+		b := mem.New(mem.Options{})
+		quiet := slog.New(slog.DiscardHandler)
+		a := Archivist{NodeID: 1, Store: one.store, Logger: quiet,
+			Archive: tier.New(b, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})}
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		topic, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "t", Assignment: [][]int32{{1}}})
+		do(err)
+		alter := func(v string) error {
+			return one.store.AlterTopic(t.Context(), "t", func(c map[string]string) (map[string]string, error) { c["retention.ms"] = v; return c, nil })
+		}
+		do(alter("1"))
+		do(a.record(t.Context()))
+		grown := time.Now().UnixMilli()
+		do(one.store.CreatePartitions(t.Context(), "t", [][]int32{{1}}))
+		do(alter("2"))
+		do(alter("3"))
+		do(a.record(t.Context()))
+
+		var got []manifest.TopicRecord
+		for i, err := range b.List(t.Context(), manifest.TopicRecordPrefix(topic.ID), "") {
+			body, _, rerr := objstore.ReadAll(t.Context(), b, i.Key, 1<<20)
+			if err != nil || rerr != nil {
+				t.Fatal(err, rerr)
+			}
+			r, err := manifest.DecodeTopicRecord(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, *r)
+		}
+		slices.SortFunc(got, func(a, b manifest.TopicRecord) int { return int(a.N) - int(b.N) })
+		now := one.image().Topics["t"]
+		want := []manifest.TopicRecord{
+			{N: 1, Event: manifest.TopicCreated, Time: topic.CreatedMs, Partitions: 1},
+			{N: 2, Event: manifest.TopicAltered, Time: topic.CreatedMs + 60_000, Partitions: 1},
+			{N: 3, Event: manifest.TopicAltered, Time: grown, Partitions: 2},
+			{N: 5, Event: manifest.TopicAltered, Time: now.ChangedMs, Partitions: 2},
+		}
+		if len(got) != len(want) || now.BehindMs != 0 {
+			t.Fatalf("records %+v, behind %d", got, now.BehindMs)
+		}
+		for i, g := range got {
+			if x := want[i]; g.N != x.N || g.Event != x.Event || g.Time != x.Time || g.Partitions != x.Partitions {
+				t.Fatalf("record %d is %+v, want %+v", i, g, x)
+			}
+		}
+		w.end(one)
+	})
+}

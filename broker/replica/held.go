@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"math"
 	"slices"
 
 	"github.com/varvelog/varve/meta"
@@ -11,11 +12,16 @@ import (
 func (m *Manager) archivedBy(upTo int64) (through int64, ok bool) {
 	m.clock.Pass(upTo)
 	through = upTo
-	for _, t := range m.store.Image().Topics {
+	img := m.store.Image()
+	for _, t := range img.Deleted {
+		through = min(through, recorded(t))
+	}
+	for _, t := range img.Topics {
 		for i, mp := range t.Partitions {
 			if mp.Leader != m.o.NodeID && !slices.Contains(mp.Replicas, m.o.NodeID) {
 				continue
 			}
+			through = min(through, recorded(t))
 			ms, pending, ok := m.unarchived(t, int32(i), mp)
 			if !ok {
 				return 0, false
@@ -26,6 +32,17 @@ func (m *Manager) archivedBy(upTo int64) (through int64, ok bool) {
 		}
 	}
 	return through, true
+}
+
+// recorded is up to when, ms, the bucket knows what there was of a topic. It restores none whose record it does not have.
+func recorded(t *meta.Topic) int64 {
+	switch {
+	case t.Version <= t.Archived:
+		return math.MaxInt64
+	case t.BehindMs == 0:
+		return t.ChangedMs - 1
+	}
+	return t.BehindMs - 1
 }
 
 // unarchived is since when, ms, there is something in a replica here that is not archived; not ok: that is not known now.
