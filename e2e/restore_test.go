@@ -280,6 +280,15 @@ func TestRestoreKilledInTheMiddleIsDoneAgain(t *testing.T) {
 }
 
 // BUG-022.
+// A restore asks the brokers that have left a mark: one without any would not be asked for what it takes before its first.
+func TestMarkIsThereBeforeTheFirstRecord(t *testing.T) {
+	t.Parallel()
+	n := start(t, "archive.max.lag.ms=3600000")
+	if marks := n.objects("/mark/"); len(marks) != 1 {
+		t.Errorf("a broker that has just become ready has left %d marks: %q", len(marks), marks)
+	}
+}
+
 func TestRestoreOutsideTheWindowIsRefusedAndNamesIt(t *testing.T) {
 	t.Parallel()
 	n := start(t)

@@ -147,7 +147,7 @@ func startCluster(t *testing.T, n *net, url string, kv *memkv.KV, id string) *cl
 		SupersededGrace: time.Minute,
 		Foreign:         func(archive string) (objstore.Bucket, error) { return n.at(c.store.Image().Attached[archive].URL), nil },
 	})
-	c.engine.MarkBy(func(upTo int64) (int64, bool) { return upTo, true })
+	c.engine.MarkBy(func(upTo int64, _ bool) (int64, bool) { return upTo, true })
 	wg.Go(func() { _ = c.engine.Run(run) })
 	c.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(c.stop)

@@ -20,13 +20,16 @@ const (
 	// shutdown takes, so that its last mark is true. Later its new leader answers for it, or its topic is deleted.
 	markOwed = 2 * time.Minute
 	markEnd  = 5 * time.Second // for the last mark
+	// markAhead is how far ahead of both clocks, the store's and ours, a mark is believed: further no clock goes by mistake for a while.
+	markAhead = 24 * time.Hour
 	// markBackoff is the longest pause between tries while the store fails.
 	markBackoff = 2 * time.Minute
 )
 
-// Held is up to when, ms, at most upTo, all that the replicas on this broker hold is archived, whoever leads them; not ok: it is not known
-// now. Whatever is appended here after it has been asked is stamped after upTo.
-type Held func(upTo int64) (through int64, ok bool)
+// Held is up to when, ms, at most upTo, all that the replicas on this broker hold is archived, whoever leads them, and the bucket knows
+// their topics; not ok: it is not known now. Whatever is appended here after it has been asked is stamped after upTo. The last time, when
+// this broker serves no more, replicas do not count: what others lead they answer for, and what was led here the archive knows.
+type Held func(upTo int64, last bool) (through int64, ok bool)
 
 // marker writes the broker's mark: up to when everything that was appended here, or replicated to here, is in the archive.
 type marker struct {
@@ -116,12 +119,10 @@ func (a *Archive) putMark(ctx context.Context, last bool) error {
 	// What the bucket says goes on to be true where the clock was set back: everything else is stamped after it.
 	now := time.Now()
 	upTo := max(now.Add(-markMargin).UnixMilli(), a.marker.last)
-	through, ok := upTo, true
-	if !last {
-		if through, ok = (*held)(upTo); !ok {
-			a.marker.ok = false
-			return nil
-		}
+	through, ok := (*held)(upTo, last)
+	if !ok {
+		a.marker.ok = false
+		return nil
 	}
 	if through, ok = a.archivedThrough(through, now); !ok || through == a.marker.last {
 		a.marker.ok = ok
@@ -144,17 +145,26 @@ func (a *Archive) putMark(ctx context.Context, last bool) error {
 // readMark finds what a former process has written, which holds for this one too.
 func (a *Archive) readMark(ctx context.Context) error {
 	key := manifest.MarkKey(a.o.Cluster, a.o.Broker)
-	b, _, err := objstore.ReadAll(ctx, a.bucket, key, smallMax)
+	b, info, err := objstore.ReadAll(ctx, a.bucket, key, smallMax)
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
 	case err != nil:
 		return fmt.Errorf("read %s: %w", key, err)
 	default:
 		m, err := manifest.DecodeMark(b)
-		if err != nil {
-			a.o.Logger.Warn("unreadable mark is replaced", "object", key, "err", err)
+		latest := time.Now()
+		if info.Date.After(latest) {
+			latest = info.Date
 		}
-		a.marker.last = m.TimeMs
+		latest = latest.Add(markAhead)
+		switch {
+		case err != nil:
+			a.o.Logger.Warn("unreadable mark is replaced", "object", key, "err", err)
+		case m.TimeMs > latest.UnixMilli():
+			a.o.Logger.Warn("mark of a time to come is replaced: appends would be stamped after it", "object", key, "ms", m.TimeMs)
+		default:
+			a.marker.last = m.TimeMs
+		}
 	}
 	a.marker.read = true
 	return nil

@@ -93,7 +93,7 @@ func TestMarkIsWrittenAtTheEndAndOnlyOfWhatIsArchived(t *testing.T) {
 func TestMarkWaitsUntilAllReplicasAreKnown(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		var complete atomic.Bool
-		w.opts.MaxLag, w.held = time.Second, func(upTo int64) (int64, bool) { return upTo, complete.Load() }
+		w.opts.MaxLag, w.held = time.Second, func(upTo int64, _ bool) (int64, bool) { return upTo, complete.Load() }
 		w.lead(TopicConfig{})
 		time.Sleep(time.Minute)
 		if m, ok := w.readMark(); ok {
@@ -133,12 +133,59 @@ func TestMarkThatIsAheadOfTheClockStays(t *testing.T) {
 	})
 }
 
+// A mark is read back from the bucket, and appends are stamped after it: a wrong one must not send them into another century.
+func TestMarkThatNoClockCanHaveWrittenIsReplaced(t *testing.T) {
+	for _, ahead := range []time.Duration{25 * time.Hour, 1<<63 - 1} {
+		in(t, func(t *testing.T, w *world) {
+			var asked atomic.Int64
+			w.opts.MaxLag, w.held = time.Second, func(upTo int64, _ bool) (int64, bool) { asked.Store(max(asked.Load(), upTo)); return upTo, true }
+			wrong := manifest.Mark{Cluster: "c1", TimeMs: time.Now().Add(ahead).UnixMilli(), Written: 1}
+			b, err := wrong.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.mem.Put(t.Context(), wrong.Key(), objstore.BytesBody(b), objstore.Cond{}); err != nil {
+				t.Fatal(err)
+			}
+			w.lead(TopicConfig{})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			now := time.Now().UnixMilli()
+			if m, _ := w.readMark(); m.TimeMs > now || asked.Load() > now {
+				t.Fatalf("mark %d, clock passed %d, now %d", m.TimeMs, asked.Load(), now)
+			}
+		})
+	}
+}
+
+// The last mark is written after the replicas are closed. The bucket's topics count still.
+func TestLastMarkDoesNotPassWhatIsHeldAtTheEnd(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		created := time.Now().Add(time.Minute).UnixMilli()
+		w.opts.MaxLag, w.held = time.Hour, func(upTo int64, last bool) (int64, bool) {
+			if last {
+				return min(upTo, created-1), true
+			}
+			return upTo, true
+		}
+		n := w.lead(TopicConfig{})
+		if err := n.a.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		n.stop()
+		if m, ok := w.readMark(); !ok || m.TimeMs != created-1 {
+			t.Fatalf("mark %+v, want %d", m, created-1)
+		}
+	})
+}
+
 // What a follower has got since the mark was written may be older than the mark: another broker's clock stamped it.
 func TestMarkGoesBackToWhatAReplicaHolds(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		var since atomic.Int64
-		w.opts.MaxLag, w.held = time.Second, func(upTo int64) (int64, bool) {
-			if s := since.Load(); s > 0 {
+		w.opts.MaxLag, w.held = time.Second, func(upTo int64, last bool) (int64, bool) {
+			if s := since.Load(); s > 0 && !last {
 				return min(upTo, s-1), true
 			}
 			return upTo, true
@@ -153,7 +200,6 @@ func TestMarkGoesBackToWhatAReplicaHolds(t *testing.T) {
 		if m, _ := w.readMark(); !ok || m.TimeMs != before.TimeMs-5001 {
 			t.Fatalf("mark %d, a replica holds something of %d", m.TimeMs, since.Load())
 		}
-		since.Store(0)
 		n.stop() // what others lead they answer for
 		if m, _ := w.readMark(); m.TimeMs < before.TimeMs+50_000 {
 			t.Fatalf("mark %d after the end, before it %d", m.TimeMs, before.TimeMs)

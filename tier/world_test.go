@@ -167,7 +167,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.opts = Options{Cluster: "c1", Incarnation: 1, ChunkBytes: 2 << 10, SweepInterval: time.Minute}
-	w.held = func(upTo int64) (int64, bool) { return upTo, true }
+	w.held = func(upTo int64, _ bool) (int64, bool) { return upTo, true }
 	w.newLog()
 	return w
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/varvelog/varve/manifest"
@@ -23,8 +22,8 @@ type Archivist struct {
 	Pause   time.Duration           // between rounds of collection
 	Logger  *slog.Logger
 
-	strange map[int32]bool      // brokers with a mark that the last round did not know
-	gone    map[int32]time.Time // brokers without a registration, since when; zero: their mark is removed
+	strange map[int32]bool     // brokers with a mark that the last round did not know
+	gone    map[int32]*absence // brokers without a registration
 }
 
 const (
@@ -174,91 +173,6 @@ func (a *Archivist) collect(ctx context.Context) {
 			a.Logger.Info("deleted topic is collected", "topic", t.Name, "id", id.String())
 		}
 	}
-}
-
-// dropMarks removes the marks of brokers that were unregistered. A broker writes its mark after it has registered, which this image may
-// not show yet: it has to be unknown in two rounds.
-func (a *Archivist) dropMarks(ctx context.Context) {
-	if a.Store.Image().Controller != a.NodeID {
-		a.strange = nil
-		return
-	}
-	marks, err := a.Archive.Marks(ctx)
-	if err != nil {
-		a.Logger.Warn("marks of unregistered brokers", "err", err)
-		return
-	}
-	img := a.Store.Image()
-	before := a.strange
-	a.strange = map[int32]bool{}
-	for _, id := range marks {
-		switch {
-		case img.Known[id] != nil || img.Brokers[id] != nil:
-		case !before[id]:
-			a.strange[id] = true
-		default:
-			if err := a.Archive.DropMark(ctx, id); err != nil {
-				a.Logger.Warn("mark of an unregistered broker", "broker", id, "err", err)
-				a.strange[id] = true
-				continue
-			}
-			a.Logger.Info("mark of an unregistered broker is removed", "broker", id)
-		}
-	}
-}
-
-const (
-	goneLook = 10 * time.Second
-	// goneFor is for how long a broker has been away when its mark is removed: longer than those that have taken over need to write marks
-	// that are theirs.
-	goneFor = time.Minute
-)
-
-// dropGone removes the mark of a broker that has been away for a while and has nothing that counts: others lead all that it has replicas
-// of, and hold what is not archived of it. Else the window would end where that broker did, until it is back; then it writes a mark before
-// it takes a record.
-func (a *Archivist) dropGone(ctx context.Context) {
-	img := a.Store.Image()
-	if img.Controller != a.NodeID {
-		a.gone = nil
-		return
-	}
-	if a.gone == nil {
-		a.gone = map[int32]time.Time{}
-	}
-	for id := range a.gone {
-		if img.Known[id] == nil || img.Brokers[id] != nil {
-			delete(a.gone, id)
-		}
-	}
-	for id := range img.Known {
-		since, noted := a.gone[id]
-		switch {
-		case img.Brokers[id] != nil:
-		case !noted:
-			a.gone[id] = time.Now()
-		case since.IsZero() || time.Since(since) < goneFor || !replaced(img, id):
-		default:
-			if err := a.Archive.DropMark(ctx, id); err != nil {
-				a.Logger.Warn("mark of a broker that is away", "broker", id, "err", err)
-				continue
-			}
-			a.gone[id] = time.Time{}
-			a.Logger.Info("mark of a broker that is away is removed", "broker", id)
-		}
-	}
-}
-
-// replaced says that others lead every partition that the broker has a replica of.
-func replaced(img *meta.Image, id int32) bool {
-	for _, t := range img.Topics {
-		for _, p := range t.Partitions {
-			if slices.Contains(p.Replicas, id) && (p.Leader == id || img.Brokers[p.Leader] == nil) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // keepMs is a window that does not end: about a hundred years.

@@ -72,6 +72,8 @@ func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 		wants("3 leads", 1, 3)
 		three.stop()
 		wants("3 is down, and 1 leads in its place", 1)
+		put(3)
+		wants("3 was only cut off from the metadata store, and has written it again", 1)
 		cancel()
 		run.Wait()
 		w.end(one)

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// dialer makes connections that end when the other end has been silent for long. A network that loses all packets refuses nothing: what is under way
+// Dialer makes connections that end when the other end has been silent for about silenceMax. A network that loses all packets refuses nothing: what is under way
 // is sent again for a quarter of an hour, and each time it waits twice as long, so that a request would meet the end of a cut of 20 s only
 // 20 s later; and who waits for an answer, and sends nothing himself, would not notice at all. So that the first is bounded by the user
 // timeout and the second by probes.
-func dialer(silenceMax time.Duration) *net.Dialer {
+func Dialer(silenceMax time.Duration) *net.Dialer {
 	const probes = 3
 	each := max(silenceMax/(probes+1), time.Second)
 	return &net.Dialer{

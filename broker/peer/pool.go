@@ -38,7 +38,7 @@ func (o *Options) fill() {
 		o.SilenceMax = 6 * time.Second
 	}
 	if o.Dial == nil {
-		d := dialer(o.SilenceMax)
+		d := Dialer(o.SilenceMax)
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
 	if o.OnDown == nil {

@@ -38,15 +38,15 @@ func (h *hold) wait() {
 
 // holdAppends has appends wait from now on. Once for each epoch: a second announcement of the same move does not hold them again.
 func (p *Partition) holdAppends() {
-	if p.held.Load() != nil || !p.Leading() {
+	if p.hold.Load() != nil || !p.Leading() {
 		return
 	}
-	p.held.CompareAndSwap(nil, &hold{until: time.Now().Add(holdMax), over: make(chan struct{})})
+	p.hold.CompareAndSwap(nil, &hold{until: time.Now().Add(holdMax), over: make(chan struct{})})
 }
 
 // letGo ends a hold.
 func (p *Partition) letGo() {
-	if h := p.held.Swap(nil); h != nil {
+	if h := p.hold.Swap(nil); h != nil {
 		close(h.over)
 	}
 }

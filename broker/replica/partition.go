@@ -58,7 +58,7 @@ type Partition struct {
 	restarting atomic.Bool // the log is being replaced, see restart
 	comparing  atomic.Bool // elected uncleanly: not served before the log is compared with the archive
 
-	held     atomic.Pointer[hold] // appends wait, see handover.go; nil: they do not
+	hold     atomic.Pointer[hold] // appends wait, see handover.go; nil: they do not
 	ledUntil atomic.Int64         // when it was last led here, by Manager.nowMs; 0: never
 
 	queued       atomic.Bool // in Manager.leader
@@ -139,7 +139,7 @@ func (p *Partition) stopped() error {
 // Append writes batches that record.Validate has passed. It returns when they are in the leader's log; WaitCommitted tells when
 // acks=all holds. With acksAll it is ErrNotEnough where that could not hold now. It waits a moment where another broker is about to lead.
 func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll bool) (localseg.Appended, error) {
-	if h := p.held.Load(); h != nil {
+	if h := p.hold.Load(); h != nil {
 		h.wait()
 	}
 	if err := p.m.room(p); err != nil {

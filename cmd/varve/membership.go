@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/broker/control"
+	"github.com/varvelog/varve/broker/peer"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/meta"
@@ -79,7 +80,7 @@ func (n *node) dialBroker(ctx context.Context, b *meta.Broker) (net.Conn, error)
 }
 
 // peerDialer finds a machine that is gone within some 4 s, where connections do not break by themselves.
-var peerDialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}}
+var peerDialer = peer.Dialer(4 * time.Second)
 
 // handOverMax bounds how long a stop waits for leaderships to be handed over: without a controller nobody takes them.
 const handOverMax = 5 * time.Second

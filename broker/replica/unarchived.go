@@ -9,7 +9,7 @@ import (
 
 // archivedBy is tier.Held of this broker. A follower's records count as well: whoever leads them may be gone the next moment, and this
 // broker in its place, with a mark that says they are archived.
-func (m *Manager) archivedBy(upTo int64) (through int64, ok bool) {
+func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 	m.clock.Pass(upTo)
 	through = upTo
 	img := m.store.Image()
@@ -22,6 +22,9 @@ func (m *Manager) archivedBy(upTo int64) (through int64, ok bool) {
 				continue
 			}
 			through = min(through, recorded(t))
+			if last {
+				continue
+			}
 			ms, pending, ok := m.unarchived(t, int32(i), mp)
 			if !ok {
 				return 0, false

@@ -3,9 +3,24 @@ package replica
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/varvelog/varve/meta"
 )
+
+func TestNeitherDoesTheLastMarkOfABroker(t *testing.T) {
+	c := newCluster(t)
+	b := c.start()
+	before := time.Now().UnixMilli()
+	b.topic("t", 1)
+	b.leader("t", 0)
+	after := time.Now().Add(time.Minute).UnixMilli()
+	for _, last := range []bool{false, true} {
+		if through, ok := b.m.archivedBy(after, last); !ok || through >= after || through < before-1 {
+			t.Errorf("last %t: through %d, %t; the topic of [%d, %d) is not in the bucket", last, through, ok, before, after)
+		}
+	}
+}
 
 func TestAMarkDoesNotPassATopicWhoseRecordIsNotInTheBucket(t *testing.T) {
 	for _, c := range []struct {
