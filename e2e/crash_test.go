@@ -207,7 +207,11 @@ func TestGarbageAtTheTailIsCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		began := time.Now()
 		n.start()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("%s: ready after %s", name, took)
+		}
 		if end, _ := c.offset("torn", 0, latest); end != 1000 {
 			t.Fatalf("%s: latest is %d, want 1000", name, end)
 		}

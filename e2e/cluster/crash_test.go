@@ -7,9 +7,7 @@ import (
 
 func TestKilledLeadersLoseNothing(t *testing.T) {
 	w := together(t)
-	w.topic("killed", each...)
-	l := w.startLoad("killed", 3)
-	l.more(200)
+	l := w.loaded("killed")
 	for _, victim := range []string{"a leader that does not control the cluster", "the controller"} {
 		w.inSync("killed")
 		id := w.controller()

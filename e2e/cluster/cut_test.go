@@ -5,26 +5,22 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/e2e/proc"
+	"github.com/varvelog/varve/e2e/wire"
 )
 
 // Cut off from etcd, or from all but its clients, a leader is replaced, and acknowledges nothing that its successor lacks.
 func TestLeaderCutOffFromEtcdIsReplacedAndLosesNothing(t *testing.T) {
 	onNetworks(t, func(t *testing.T, apart begin) {
-		for name, from := range map[string][]place{"from etcd": {etcd}, "from all but clients": {etcd, 2, 3}} {
+		for name, from := range map[string][]int{"from etcd": {etcd}, "from all but clients": {etcd, 2, 3}} {
 			t.Run(name, func(t *testing.T) {
 				w := apart(t)
-				w.topic("fenced", each...)
-				l := w.startLoad("fenced", 3)
-				l.more(200)
+				l := w.loaded("fenced")
 				d := w.direct(l, "fenced", 0, 1)
-				d.send(5)
-				d.wait()
-				w.inSync("fenced")
 				w.bothWays(1, from...)
 				w.notLedBy("fenced", 0, 1)
 				d.send(20)
 				l.more(200)
-				w.net.heal()
+				w.net.Heal()
 				d.wait()
 				w.inSync("fenced")
 				l.more(200)
@@ -76,18 +72,14 @@ func TestLeaderCutOffFromFollowersAcknowledgesNothingAlone(t *testing.T) {
 func TestCutOneWayShrinksWhatDependsOnItAndNothingElse(t *testing.T) {
 	onNetworks(t, func(t *testing.T, apart begin) {
 		w := apart(t)
-		w.topic("oneway", each...)
-		l := w.startLoad("oneway", 3)
-		l.more(200)
+		l := w.loaded("oneway")
 		w.oneWay(2, 1)
 		w.isr("oneway", 0, 2) // 2 cannot ask 1
 		w.isr("oneway", 1, 2) // 1 asks 2 and gets no answer
 		w.isr("oneway", 2, 3) // 1 and 2 follow 3
 		l.more(200)
 		w.healed("oneway")
-		l.more(200)
-		l.stop()
-		w.sameReplicas("oneway", 3)
+		w.wholeAfter(l)
 	})
 }
 
@@ -100,16 +92,12 @@ func TestBrokerThatEtcdCannotHearOrReachIsReplaced(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				w := apart(t)
-				w.topic("deaf", each...)
-				l := w.startLoad("deaf", 3)
-				l.more(200)
+				l := w.loaded("deaf")
 				cut(w)
 				w.notLedBy("deaf", 0, 1)
 				l.more(200)
 				w.healed("deaf")
-				l.more(200)
-				l.stop()
-				w.sameReplicas("deaf", 3)
+				w.wholeAfter(l)
 			})
 		}
 	})
@@ -120,11 +108,9 @@ const gone = 20 * time.Second
 
 // A broker that nobody hears for a while, clients neither, comes back with its connections half open at both ends.
 func TestBrokerCutOffFromEverythingComesBack(t *testing.T) {
-	cutOff := func(t *testing.T, w *world, from ...place) {
-		w.topic("back", each...)
-		l := w.startLoad("back", 3)
+	cutOff := func(t *testing.T, w *world, from ...int) {
+		l := w.loaded("back")
 		g := w.startGroup("readers", "back")
-		l.more(200)
 		w.bothWays(1, from...)
 		proc.Pause(gone)
 		l.more(300)
@@ -146,15 +132,11 @@ func TestBrokerCutOffFromEverythingComesBack(t *testing.T) {
 func TestBrokerOnAPoorLineIsSlowAndCorrect(t *testing.T) {
 	onNetworks(t, func(t *testing.T, apart begin) {
 		w := apart(t)
-		w.topic("poor", each...)
-		l := w.startLoad("poor", 3)
-		l.more(200)
-		w.net.impair(2, 0.25, 50*time.Millisecond)
+		l := w.loaded("poor")
+		w.net.Impair(2, wire.Poor{Loss: 0.25, Delay: 50 * time.Millisecond})
 		l.more(1500)
 		t.Logf("longest gap between acknowledgements: %s", l.longestGap())
 		w.healed("poor")
-		l.more(200)
-		l.stop()
-		w.sameReplicas("poor", 3)
+		w.wholeAfter(l)
 	})
 }

@@ -8,9 +8,7 @@ import (
 // A disk that is gone takes the log and the etcd member with it.
 func TestBrokerReturnsWithAnEmptyDisk(t *testing.T) {
 	w := together(t)
-	w.topic("empty", each...)
-	l := w.startLoad("empty", 3)
-	l.more(200)
+	l := w.loaded("empty")
 	w.Broker(1).Kill()
 	if err := os.RemoveAll(w.Broker(1).Dir); err != nil {
 		t.Fatal(err)
@@ -21,9 +19,7 @@ func TestBrokerReturnsWithAnEmptyDisk(t *testing.T) {
 	l.more(200)
 	w.startOne(1)
 	w.inSync("empty")
-	l.more(200)
-	l.stop()
-	w.sameReplicas("empty", 3)
+	w.wholeAfter(l)
 }
 
 // An older copy of a disk ends with a clean-shutdown marker, and lacks what was acknowledged since; an etcd member on it lacks what it has told
@@ -32,9 +28,7 @@ func TestBrokerReturnsWithAnOlderDisk(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, ...string) *world{"etcd apart": apart, "etcd member on it": together} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t)
-			w.topic("older", each...)
-			l := w.startLoad("older", 3)
-			l.more(200)
+			l := w.loaded("older")
 			v := w.Broker(1)
 			w.stopOne(1)
 			old := v.Dir + ".old"
@@ -53,9 +47,7 @@ func TestBrokerReturnsWithAnOlderDisk(t *testing.T) {
 			}
 			w.startOne(1)
 			w.inSync("older")
-			l.more(200)
-			l.stop()
-			w.sameReplicas("older", 3)
+			w.wholeAfter(l)
 		})
 	}
 }

@@ -55,7 +55,7 @@ func TestProduceAndFetchGoOnWithoutEtcd(t *testing.T) {
 			},
 			"it is cut off": func(w *world) func() {
 				w.bothWays(etcd, 1, 2, 3)
-				return w.net.heal
+				return w.net.Heal
 			},
 		} {
 			t.Run(name, func(t *testing.T) { w := apart(t); w.withoutEtcd(away) })

@@ -55,6 +55,23 @@ func (w *world) startLoad(topic string, partitions int32) *load {
 	return l
 }
 
+// loaded makes a topic of three partitions, each led by another broker, with a load on it that is under way.
+func (w *world) loaded(topic string) *load {
+	w.t.Helper()
+	w.topic(topic, each...)
+	l := w.startLoad(topic, int32(len(each)))
+	l.more(200)
+	return l
+}
+
+// wholeAfter lets the load go on for a while after what has happened, and then compares what clients saw, and what the brokers have.
+func (w *world) wholeAfter(l *load) {
+	w.t.Helper()
+	l.more(200)
+	l.stop()
+	w.sameReplicas(l.topic, int(l.partitions))
+}
+
 func (l *load) write() {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -9,33 +9,21 @@ import (
 	"github.com/varvelog/varve/e2e/wire"
 )
 
-// place is an end of the network: a broker by its id, the etcd, or all clients.
-type place int
-
+// The places of the network: a broker by its id, the etcd, or all clients.
 const (
-	clients place = wire.Own
-	etcd    place = 100
+	clients = wire.Own
+	etcd    = 100
 )
 
-// network is the only way between the processes of a test.
-type network interface {
-	// cut makes what one place sends to another not arrive.
-	cut(from, to place)
-	// impair makes a place's line slow and lossy, both ways.
-	impair(at place, loss float64, delay time.Duration)
-	// heal ends all cuts and impairments.
-	heal()
-}
-
 // oneWay cuts the ways from one place to others.
-func (w *world) oneWay(from place, to ...place) {
+func (w *world) oneWay(from int, to ...int) {
 	for _, p := range to {
-		w.net.cut(from, p)
+		w.net.Cut(from, p)
 	}
 }
 
 // bothWays cuts one place off from others.
-func (w *world) bothWays(a place, others ...place) {
+func (w *world) bothWays(a int, others ...int) {
 	w.oneWay(a, others...)
 	for _, o := range others {
 		w.oneWay(o, a)
@@ -93,7 +81,7 @@ func onNetworks(t *testing.T, test func(t *testing.T, apart begin)) {
 // healed ends all cuts and waits until the topics are whole: soon, whatever connections have come to think of the other end meanwhile.
 func (w *world) healed(topics ...string) {
 	w.t.Helper()
-	w.net.heal()
+	w.net.Heal()
 	began := time.Now()
 	for _, topic := range topics {
 		w.inSync(topic)

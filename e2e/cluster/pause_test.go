@@ -17,13 +17,8 @@ import (
 // no better send it, it may append, and must not acknowledge.
 func TestPausedLeaderAcknowledgesNothingThatOthersLack(t *testing.T) {
 	w := together(t)
-	w.topic("paused", each...)
-	l := w.startLoad("paused", 3)
-	l.more(200)
+	l := w.loaded("paused")
 	d := w.direct(l, "paused", 0, 1)
-	d.send(5)
-	d.wait()
-	w.inSync("paused")
 	w.sleep(1)
 	d.send(20) // into its sockets
 	w.notLedBy("paused", 0, 1)
@@ -55,11 +50,16 @@ type direct struct {
 	acked, refused int // guarded by mu
 }
 
+// direct begins with a few records that are acknowledged.
 func (w *world) direct(l *load, topic string, partition, broker int32) *direct {
 	w.t.Helper()
 	// Its only address is that of the broker, and it does not ask who leads.
 	cl := w.client(kgo.SeedBrokers(w.boot[broker-1]), kgo.MetadataMinAge(time.Minute), kgo.MetadataMaxAge(time.Hour), kgo.RequestTimeoutOverhead(20*time.Second))
-	return &direct{w: w, l: l, topic: topic, partition: partition, to: cl.SeedBrokers()[0]}
+	d := &direct{w: w, l: l, topic: topic, partition: partition, to: cl.SeedBrokers()[0]}
+	d.send(5)
+	d.wait()
+	w.inSync(topic)
+	return d
 }
 
 // send sends n records, each in a request of its own, and waits for no answer.

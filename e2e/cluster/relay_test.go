@@ -15,30 +15,23 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/e2e/proc"
+	"github.com/varvelog/varve/e2e/wire"
 )
 
 // relays are a network of relays, one before each listener, whose address the listener's owner advertises. A way that is cut holds the bytes in
 // that direction, as a network does that loses packets: nothing is refused and nothing is reset; once it is whole again they go on. Who
 // connects is told by the process that holds the other end of the socket.
 type relays struct {
-	t *testing.T
+	t     *testing.T
+	lines *wire.Lines
+	pids  func() map[int]int // the places of the processes that run now
 
 	mu    sync.Mutex
-	cuts  map[[2]place]bool    // guarded by mu
-	poor  map[place]poor       // guarded by mu
-	whole chan struct{}        // guarded by mu; closed when a cut ends, then another
-	pids  func() map[int]place // of the processes that run now
-	conns map[net.Conn]bool    // guarded by mu
+	conns map[net.Conn]bool // guarded by mu
 }
 
-// poor is a line that is slow, and loses a share of what is sent, which then is sent again.
-type poor struct {
-	loss  float64
-	delay time.Duration
-}
-
-func newRelays(t *testing.T, pids func() map[int]place) *relays {
-	n := &relays{t: t, cuts: map[[2]place]bool{}, poor: map[place]poor{}, whole: make(chan struct{}), pids: pids, conns: map[net.Conn]bool{}}
+func newRelays(t *testing.T, lines *wire.Lines, pids func() map[int]int) *relays {
+	n := &relays{t: t, lines: lines, pids: pids, conns: map[net.Conn]bool{}}
 	t.Cleanup(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -50,7 +43,7 @@ func newRelays(t *testing.T, pids func() map[int]place) *relays {
 }
 
 // relay listens in the stead of target, which belongs to a place, and returns its own address.
-func (n *relays) relay(to place, target string) string {
+func (n *relays) relay(to int, target string) string {
 	n.t.Helper()
 	addr, err := proc.FreeAddr()
 	if err != nil {
@@ -74,7 +67,7 @@ func (n *relays) relay(to place, target string) string {
 }
 
 // carry serves one connection until either end closes it.
-func (n *relays) carry(in net.Conn, to place, target string) {
+func (n *relays) carry(in net.Conn, to int, target string) {
 	defer n.hold(in)()
 	from := n.caller(in)
 	// A connection needs both ways to come about.
@@ -107,7 +100,7 @@ func (n *relays) hold(c net.Conn) (release func()) {
 }
 
 // pump moves bytes from one end to the other while the way is whole.
-func (n *relays) pump(src, dst net.Conn, from, to place) {
+func (n *relays) pump(src, dst net.Conn, from, to int) {
 	defer src.Close()
 	defer dst.Close()
 	b := make([]byte, 32<<10)
@@ -132,14 +125,12 @@ func (n *relays) pump(src, dst net.Conn, from, to place) {
 // resend is how long TCP waits at least before it sends again what was lost.
 const resend = 200 * time.Millisecond
 
-// late is how long bytes take from one place to another.
-func (n *relays) late(from, to place) (d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, p := range []place{from, to} {
-		l := n.poor[p]
-		d += l.delay
-		for again := resend; rand.Float64() < l.loss; again *= 2 {
+// late is how long bytes take from one place to another: what is lost is sent again.
+func (n *relays) late(from, to int) (d time.Duration) {
+	_, poor, _ := n.lines.State(from, to)
+	for _, l := range poor {
+		d += l.Delay
+		for again := resend; rand.Float64() < l.Loss; again *= 2 {
 			d += again
 		}
 	}
@@ -147,44 +138,18 @@ func (n *relays) late(from, to place) (d time.Duration) {
 }
 
 // await returns when the way is whole.
-func (n *relays) await(from, to place) {
+func (n *relays) await(from, to int) {
 	for {
-		n.mu.Lock()
-		cut, whole := n.cuts[[2]place{from, to}], n.whole
-		n.mu.Unlock()
+		cut, _, healed := n.lines.State(from, to)
 		if !cut {
 			return
 		}
-		<-whole
+		<-healed
 	}
 }
 
-// cut is network's.
-func (n *relays) cut(from, to place) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cuts[[2]place{from, to}] = true
-}
-
-// impair is network's.
-func (n *relays) impair(at place, loss float64, delay time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.poor[at] = poor{loss, delay}
-}
-
-// heal is network's.
-func (n *relays) heal() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.cuts)
-	clear(n.poor)
-	close(n.whole)
-	n.whole = make(chan struct{})
-}
-
 // caller finds whose process made the connection; what is none of the test's processes is a client.
-func (n *relays) caller(c net.Conn) place {
+func (n *relays) caller(c net.Conn) int {
 	inode, err := inodeOf(c.RemoteAddr().(*net.TCPAddr).Port, c.LocalAddr().(*net.TCPAddr).Port)
 	if err != nil {
 		return clients

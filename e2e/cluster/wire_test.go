@@ -2,22 +2,9 @@ package cluster
 
 import (
 	"testing"
-	"time"
 
 	"github.com/varvelog/varve/e2e/wire"
 )
-
-// wired is a network of namespaces: what is cut off loses its packets.
-type wired struct{ n *wire.Net }
-
-// cut is network's.
-func (w wired) cut(from, to place) { w.n.Cut(int(from), int(to)) }
-
-// impair is network's.
-func (w wired) impair(at place, loss float64, delay time.Duration) { w.n.Impair(int(at), loss, delay) }
-
-// heal is network's.
-func (w wired) heal() { w.n.Heal() }
 
 // newWired lays three brokers out, each in a namespace of its own.
 func newWired(t *testing.T, set ...string) (*world, *wire.Net) {
@@ -41,7 +28,7 @@ func newWired(t *testing.T, set ...string) (*world, *wire.Net) {
 		at, ips = append(at, h), append(ips, h.IP.String())
 	}
 	w := newWorld(t, ips, set...)
-	w.net = wired{n}
+	w.net = n.Lines
 	for i, v := range w.Brokers {
 		v.Spawn = at[i].Start
 	}
@@ -52,7 +39,7 @@ func newWired(t *testing.T, set ...string) (*world, *wire.Net) {
 func apartOnWire(t *testing.T, set ...string) *world {
 	t.Helper()
 	w, n := newWired(t, set...)
-	h, err := n.Add(int(etcd))
+	h, err := n.Add(etcd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/e2e/proc"
+	"github.com/varvelog/varve/e2e/wire"
 )
 
 // session is broker.session.timeout.ms of the tests: short, and longer than a busy machine keeps a process from running.
@@ -38,7 +39,7 @@ type world struct {
 	*proc.Cluster
 	t    *testing.T
 	ctx  context.Context // of the test
-	net  network         // nil: processes reach each other directly
+	net  *wire.Lines     // nil: processes reach each other directly
 	adm  *kadm.Client
 	boot []string
 
@@ -67,11 +68,11 @@ func apartOn(t *testing.T, kind string, set ...string) *world {
 		return apartOnWire(t, set...)
 	}
 	w := newWorld(t, nil, set...)
-	relays := newRelays(t, w.pids)
-	w.net, w.boot = relays, nil
+	w.net, w.boot = wire.NewLines(), nil
+	relays := newRelays(t, w.net, w.pids)
 	at := relays.relay(etcd, w.runEtcd("127.0.0.1", (*exec.Cmd).Start))
 	for i, v := range w.Brokers {
-		addr := relays.relay(place(i+1), v.Listen)
+		addr := relays.relay(i+1, v.Listen)
 		w.boot = append(w.boot, addr)
 		w.configure(v, "advertised.listeners=PLAINTEXT://"+addr, "etcd.initial.cluster=", "etcd.endpoints="+at)
 	}
@@ -106,7 +107,7 @@ func newWorld(t *testing.T, hosts []string, set ...string) *world {
 	}
 	t.Cleanup(func() {
 		if w.net != nil {
-			w.net.heal()
+			w.net.Heal()
 		}
 		w.wake()
 		if err := w.Stop(); err != nil {
@@ -145,11 +146,11 @@ func (w *world) runEtcd(host string, start func(*exec.Cmd) error) string {
 }
 
 // pids are those of the brokers that run.
-func (w *world) pids() map[int]place {
-	m := map[int]place{}
+func (w *world) pids() map[int]int {
+	m := map[int]int{}
 	for i, v := range w.Brokers {
 		if v.Started() && !v.Ended() {
-			m[v.Pid()] = place(i + 1)
+			m[v.Pid()] = i + 1
 		}
 	}
 	return m

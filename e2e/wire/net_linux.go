@@ -13,29 +13,19 @@ import (
 	"time"
 )
 
-// Own is the id of the host that is the test's own process.
-const Own = 0
-
 // nets numbers the networks of this process, whose addresses and interfaces differ.
 var nets atomic.Int32
 
 // Net is a switch and the hosts at it. All methods may be called concurrently.
 type Net struct {
+	*Lines
 	number byte
 	over   sync.WaitGroup // goroutines
 
 	mu     sync.Mutex
 	hosts  map[int]*Host     // guarded by mu
-	cut    map[[2]int]bool   // guarded by mu; from, to
-	poor   map[int]poor      // guarded by mu
 	queues map[[2]int]*queue // guarded by mu
 	closed bool              // guarded by mu
-}
-
-// poor is what a host's line does to its packets, both ways.
-type poor struct {
-	loss  float64
-	delay time.Duration
 }
 
 // Host is a namespace with an interface at a Net.
@@ -48,9 +38,7 @@ type Host struct {
 
 // New makes a network at which this process is the host Own.
 func New() (*Net, error) {
-	n := &Net{
-		number: byte(nets.Add(1)), hosts: map[int]*Host{}, cut: map[[2]int]bool{}, poor: map[int]poor{}, queues: map[[2]int]*queue{},
-	}
+	n := &Net{Lines: NewLines(), number: byte(nets.Add(1)), hosts: map[int]*Host{}, queues: map[[2]int]*queue{}}
 	h := &Host{id: Own, IP: n.ip(Own)}
 	var err error
 	if h.dev, err = device(fmt.Sprintf("wire%d", n.number), h.IP); err != nil {
@@ -111,28 +99,6 @@ func (h *Host) Start(cmd *exec.Cmd) error {
 	return within(h.ns, cmd.Start)
 }
 
-// Cut drops what goes from one host to another from now on.
-func (n *Net) Cut(from, to int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cut[[2]int{from, to}] = true
-}
-
-// Impair makes a host's line lose this share of the packets, and delay the others, in each direction.
-func (n *Net) Impair(id int, loss float64, delay time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.poor[id] = poor{loss, delay}
-}
-
-// Heal ends all cuts and impairments.
-func (n *Net) Heal() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.cut)
-	clear(n.poor)
-}
-
 // Close unplugs all hosts. Processes on them live on, alone.
 func (n *Net) Close() error {
 	n.mu.Lock()
@@ -178,13 +144,14 @@ func (n *Net) forward(from int, packet []byte) {
 	if to == ownOctet {
 		to = Own
 	}
+	cut, poor, _ := n.State(from, to)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h, a, b := n.hosts[to], n.poor[from], n.poor[to]
-	if n.closed || h == nil || h.IP != dst || n.cut[[2]int{from, to}] || rand.Float64() < a.loss || rand.Float64() < b.loss {
+	h := n.hosts[to]
+	if n.closed || h == nil || h.IP != dst || cut || rand.Float64() < poor[0].Loss || rand.Float64() < poor[1].Loss {
 		return
 	}
-	if delay := a.delay + b.delay; delay > 0 {
+	if delay := poor[0].Delay + poor[1].Delay; delay > 0 {
 		n.queue(from, h).put(packet, delay)
 		return
 	}

@@ -114,7 +114,7 @@ func TestPoorLineIsLateAndLosesSome(t *testing.T) {
 		return
 	}
 	const delay = 50 * time.Millisecond
-	l.n.Impair(1, 0.2, delay)
+	l.n.Impair(1, Poor{0.2, delay})
 	began := time.Now()
 	for range 3 {
 		if !arrives(t, l.near, l.on, long) {
@@ -124,7 +124,7 @@ func TestPoorLineIsLateAndLosesSome(t *testing.T) {
 	if took := time.Since(began); took < 3*delay {
 		t.Errorf("three bytes, one after the other, took %s over a line with a delay of %s", took, delay)
 	}
-	l.n.Impair(1, 1, delay)
+	l.n.Impair(1, Poor{1, delay})
 	if arrives(t, l.near, l.on, short) {
 		t.Error("a line that loses all has lost nothing")
 	}

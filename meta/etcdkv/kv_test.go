@@ -77,7 +77,7 @@ func TestConformanceInProcess(t *testing.T) {
 		KV: s.KV(), Other: s.KV(),
 		Compact: s.KV().Compact,
 		Kill:    func() { s.e.Server.Stop() },
-		Bound:   20 * time.Second, // of five seconds, on a loaded machine,
+		Bound:   15 * time.Second, // three requests long,
 	})
 }
 
@@ -96,7 +96,7 @@ func TestConformanceTCP(t *testing.T) {
 		},
 		Heal:  func() { s = start(t, ServerOptions{Dir: dir, Listen: []string{addr}}) },
 		Kill:  func() { s.Close() },
-		Bound: 20 * time.Second,
+		Bound: 15 * time.Second,
 	})
 }
 
