@@ -12,7 +12,7 @@ import (
 )
 
 // DeleteRecords (21), versions 0 to 2: raises the log start of partitions; -1 means up to the high watermark. It is answered when the logs
-// of all living followers begin there, too, or after the request's timeout with REQUEST_TIMED_OUT. A compacted topic that is not also
+// of all followers that live or are in sync begin there, too, or after the request's timeout with REQUEST_TIMED_OUT. A compacted topic that is not also
 // deleted from answers POLICY_VIOLATION, as with Kafka.
 func handleDeleteRecords(s *Server, c *conn, r kmsg.Request) (kmsg.Response, error) {
 	req := r.(*kmsg.DeleteRecordsRequest)

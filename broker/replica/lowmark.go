@@ -37,9 +37,9 @@ func (p *Partition) DeleteRecords(off int64) (int64, error) {
 // lowLook is how often one that waits looks whether a follower has died meanwhile.
 const lowLook = 500 * time.Millisecond
 
-// WaitDeleted waits until the log of each living follower begins at off or later, too, so that the deletion survives any election, and
-// returns the low watermark: the least log start. With ctx's error it is what has been reached; other errors say that it is not led
-// here any more.
+// WaitDeleted waits until the log of each follower that lives or is in sync begins at off or later, too, so that the deletion survives
+// any election, and returns the low watermark: the least log start. With ctx's error it is what has been reached; other errors say that
+// it is not led here any more.
 func (p *Partition) WaitDeleted(ctx context.Context, off int64) (int64, error) {
 	w := NewWaiter()
 	p.enlist(&p.lows, w)
@@ -63,7 +63,8 @@ func (p *Partition) WaitDeleted(ctx context.Context, off int64) (int64, error) {
 	}
 }
 
-// low is the least log start among this broker and the living followers; -1 while one has not told its own in this epoch.
+// low is the least log start among this broker, the followers in sync, which may be elected as soon as they are back, and the others that
+// live; -1 while one has not told its own in this epoch.
 func (p *Partition) low() int64 {
 	img := p.m.store.Image()
 	rec := p.m.record(p)
@@ -72,7 +73,7 @@ func (p *Partition) low() int64 {
 	defer p.mu.Unlock()
 	for i := range p.core.followers {
 		f := &p.core.followers[i]
-		if !img.Alive(f.id) || rec != nil && slices.Contains(rec.Offline, f.id) {
+		if !img.Alive(f.id) && !f.inSync && !f.proposed || rec != nil && slices.Contains(rec.Offline, f.id) {
 			continue
 		}
 		low = min(low, f.logStart)
