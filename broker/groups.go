@@ -142,7 +142,7 @@ func (g *groups) topic(ctx context.Context) (*meta.Topic, error) {
 
 // offsetsReplication is offsets.topic.replication.factor, but no more than the brokers that the cluster is meant to have: those that it
 // has had, or that etcd.initial.cluster names; one where etcd is in this process alone. With external etcd nobody knows how many are to
-// come, and the key holds as it does with Kafka: until so many brokers live there is no coordinator. A cluster whose first broker was
+// come, and the key holds as it does with Kafka: until so many brokers have come there is no coordinator. A cluster whose first broker was
 // asked first would have one replica of its offsets for good.
 func offsetsReplication(conf *config.Broker, img *meta.Image) int16 {
 	want := conf.Int("offsets.topic.replication.factor")

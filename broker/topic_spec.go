@@ -95,7 +95,8 @@ func byHand(img *meta.Image, t newTopic) ([][]int32, error) {
 	return out, nil
 }
 
-// checkReplicas refuses empty, doubled and unknown brokers, and another number of them than rf.
+// checkReplicas refuses empty, doubled and unknown brokers, another number of them than rf, and such of which none is alive. Others of them may
+// be away, and join the ISR once they are back.
 func checkReplicas(img *meta.Image, replicas []int32, rf int) error {
 	if len(replicas) == 0 || len(replicas) != rf {
 		return refuse(kerr.InvalidReplicaAssignment, "each partition needs the same number of replicas, at least one; %v has %d", replicas, len(replicas))
@@ -104,9 +105,12 @@ func checkReplicas(img *meta.Image, replicas []int32, rf int) error {
 		if slices.Contains(replicas[:i], r) {
 			return refuse(kerr.InvalidReplicaAssignment, "broker %d is twice in %v", r, replicas)
 		}
-		if b := img.Brokers[r]; b == nil || b.Fenced {
-			return refuse(kerr.InvalidReplicaAssignment, "broker %d of %v is not alive", r, replicas)
+		if img.Brokers[r] == nil && img.Known[r] == nil {
+			return refuse(kerr.InvalidReplicaAssignment, "broker %d of %v is unknown", r, replicas)
 		}
+	}
+	if !slices.ContainsFunc(replicas, img.Eligible) {
+		return refuse(kerr.InvalidReplicaAssignment, "no broker of %v is alive", replicas)
 	}
 	return nil
 }

@@ -14,27 +14,37 @@ import (
 	"github.com/varvelog/varve/meta"
 )
 
-// ErrTooFewBrokers: fewer living brokers than replicas asked for.
+// ErrTooFewBrokers: fewer brokers than replicas asked for, or none of them lives.
 var ErrTooFewBrokers = errors.New("replication factor larger than available brokers")
 
-// Place assigns replicas to partitions [first, first+n) of a topic: each on rf different living brokers, racks apart where there
-// are enough of them, leaders and replicas on the brokers that have the fewest so far. The first replica is the preferred
-// leader. The same image gives the same answer.
+// Place assigns replicas to n partitions, each on rf different brokers: racks apart where there are enough of them, leaders and replicas on
+// the brokers that have the fewest so far. The first replica is the preferred leader. The same image gives the same answer.
+//
+// Brokers that are known but away, or about to stop, are taken for what the living ones are too few for, and never as the first replica: they
+// join the ISR once they are back (as Kafka's StripedReplicaPlacer takes fenced brokers).
 func Place(img *meta.Image, n, rf int) ([][]int32, error) {
-	var ids []int32
-	for id, b := range img.Brokers {
-		if !b.Fenced && !b.Draining {
-			ids = append(ids, id)
+	var living, away []int32
+	for id := range img.Brokers {
+		if img.Eligible(id) {
+			living = append(living, id)
+		} else {
+			away = append(away, id)
 		}
 	}
-	slices.Sort(ids)
-	if rf < 1 || rf > len(ids) {
-		return nil, fmt.Errorf("%w: %d replicas, %d brokers", ErrTooFewBrokers, rf, len(ids))
+	for id := range img.Known {
+		if img.Brokers[id] == nil {
+			away = append(away, id)
+		}
+	}
+	slices.Sort(living)
+	slices.Sort(away)
+	if all := len(living) + len(away); len(living) == 0 || rf < 1 || rf > all {
+		return nil, fmt.Errorf("%w: %d replicas, %d brokers, of which %d are alive", ErrTooFewBrokers, rf, all, len(living))
 	}
 	load := newLoad(img)
 	out := make([][]int32, n)
 	for p := range out {
-		out[p] = load.pick(img, ids, rf)
+		out[p] = load.pick(img, living, away, rf)
 	}
 	return out, nil
 }
@@ -60,12 +70,16 @@ func newLoad(img *meta.Image) *load {
 }
 
 // pick chooses one partition's replicas and counts them.
-func (l *load) pick(img *meta.Image, ids []int32, rf int) []int32 {
+func (l *load) pick(img *meta.Image, living, away []int32, rf int) []int32 {
 	var chosen []int32
 	racks := map[string]int{}
 	for len(chosen) < rf {
+		from := living
+		if len(chosen) >= len(living) {
+			from = away
+		}
 		best := int32(-1)
-		for _, id := range ids {
+		for _, id := range from {
 			if slices.Contains(chosen, id) {
 				continue
 			}
@@ -74,17 +88,25 @@ func (l *load) pick(img *meta.Image, ids []int32, rf int) []int32 {
 			}
 		}
 		chosen = append(chosen, best)
-		racks[img.Brokers[best].Rack]++
+		racks[rack(img, best)]++
 		l.replicas[best]++
 	}
 	l.leaders[chosen[0]]++
 	return chosen
 }
 
+// rack of a broker, also of one that is away.
+func rack(img *meta.Image, id int32) string {
+	if b := img.Brokers[id]; b != nil {
+		return b.Rack
+	}
+	return img.Known[id].Rack
+}
+
 // better tells whether a should rather take the next replica than b: an unused rack first, then fewer leaders (for the first
 // replica), then fewer replicas.
 func (l *load) better(img *meta.Image, racks map[string]int, leader bool, a, b int32) bool {
-	if ra, rb := racks[img.Brokers[a].Rack], racks[img.Brokers[b].Rack]; ra != rb {
+	if ra, rb := racks[rack(img, a)], racks[rack(img, b)]; ra != rb {
 		return ra < rb
 	}
 	if leader && l.leaders[a] != l.leaders[b] {

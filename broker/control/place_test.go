@@ -60,10 +60,39 @@ func TestPlaceCountsWhatBrokersHave(t *testing.T) {
 	}
 }
 
-func TestPlaceRefusesMoreReplicasThanLivingBrokers(t *testing.T) {
+func TestPlaceTakesBrokersThatAreAwayLastAndNeverFirst(t *testing.T) {
+	img := image("", "", "")
+	img.Known = map[int32]*meta.Broker{}
+	for id, b := range img.Brokers {
+		img.Known[id] = b
+	}
+	delete(img.Brokers, 1)
+	got, err := Place(img, 2, 2)
+	if err != nil || fmt.Sprint(got) != "[[2 3] [3 2]]" {
+		t.Fatalf("%v, %v", got, err)
+	}
+	got, err = Place(img, 2, 3)
+	if err != nil || fmt.Sprint(got) != "[[2 3 1] [3 2 1]]" {
+		t.Fatalf("%v, %v", got, err)
+	}
+	img.Brokers[2].Draining, img.Brokers[3].Fenced = true, true
+	if got, err = Place(img, 1, 1); !errors.Is(err, ErrTooFewBrokers) {
+		t.Fatalf("nobody lives: %v, %v", got, err)
+	}
+	img.Brokers[3].Fenced = false
+	got, err = Place(img, 2, 3)
+	if err != nil || fmt.Sprint(got) != "[[3 1 2] [3 1 2]]" {
+		t.Fatalf("%v, %v", got, err)
+	}
+}
+
+func TestPlaceRefusesMoreReplicasThanBrokers(t *testing.T) {
 	img := image("", "")
 	img.Brokers[2].Fenced = true
-	if _, err := Place(img, 1, 2); !errors.Is(err, ErrTooFewBrokers) {
+	if _, err := Place(img, 1, 3); !errors.Is(err, ErrTooFewBrokers) {
+		t.Fatal(err)
+	}
+	if _, err := Place(img, 1, 0); !errors.Is(err, ErrTooFewBrokers) {
 		t.Fatal(err)
 	}
 }

@@ -41,8 +41,8 @@ func checkTarget(img *meta.Image, p *meta.Partition, target []int32) error {
 		if id < 0 || slices.Contains(target[:i], id) {
 			return fmt.Errorf("%w: %v", ErrBadReplicas, target)
 		}
-		if img.Brokers[id] == nil && !slices.Contains(p.Replicas, id) {
-			return fmt.Errorf("%w: broker %d of %v is not alive", ErrBadReplicas, id, target)
+		if img.Brokers[id] == nil && img.Known[id] == nil && !slices.Contains(p.Replicas, id) {
+			return fmt.Errorf("%w: broker %d of %v is unknown", ErrBadReplicas, id, target)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -45,7 +46,7 @@ func (g *group) read(cl *kgo.Client) {
 		}
 		g.mu.Lock()
 		fetches.EachError(func(topic string, p int32, err error) {
-			if g.failed == nil && !errors.Is(err, context.Canceled) {
+			if g.failed == nil && !errors.Is(err, context.Canceled) && !stale(err) {
 				g.failed = fmt.Errorf("group %s: %s:%d: %w", g.name, topic, p, err)
 			}
 		})
@@ -57,6 +58,13 @@ func (g *group) read(cl *kgo.Client) {
 		})
 		g.mu.Unlock()
 	}
+}
+
+// stale says that the client asked a broker that it did not know to be stopped, and told of it, before it asked another: it does so where
+// it has no coordinator and draws the same broker twice. No broker has said anything then.
+func stale(err error) bool {
+	var session *kgo.ErrGroupSession
+	return errors.As(err, &session) && errors.Is(session.Err, syscall.ECONNREFUSED)
 }
 
 // awaitMore waits until the group has read n more records, of whichever partitions.

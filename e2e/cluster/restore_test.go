@@ -73,7 +73,9 @@ func TestRestoreToAMomentBetweenTwoWrites(t *testing.T) {
 		}
 		return nil
 	})
+	restore(".second") // broker 2 is given its replicas all the same
 	w.startOne(2)
 	w.inSync("orders")
-	restore(".second")
+	w.inSync("orders.second")
+	w.sameReplicas("orders.second", 3)
 }
