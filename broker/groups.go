@@ -47,6 +47,7 @@ func newGroups(s *Server) *groups {
 		RetentionCheck: time.Duration(conf.Int("offsets.retention.check.interval.ms")) * time.Millisecond,
 		CommitTimeout:  time.Duration(conf.Int("offsets.commit.timeout.ms")) * time.Millisecond,
 		Deleted:        func(id manifest.TopicID) bool { return s.Store.Image().Deleted[id] != nil },
+		Wall:           s.Options.Wall,
 		Logger:         s.Options.Logger,
 		Registerer:     s.Options.Registerer,
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/varvelog/varve/broker/config"
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/record"
@@ -23,6 +24,8 @@ type Options struct {
 	// Rules is what a topic's configuration demands of produced batches. NowMs, ClientWrite and AllowZstd are filled per request.
 	// It is called again when the topic's record has changed. Default: Kafka's defaults.
 	Rules func(t *meta.Topic) record.ValidateOptions
+
+	Wall wallclock.Clock // nil: the system's
 
 	// Config is the static configuration that DescribeConfigs and the checks of topic configs speak of. Default: Kafka's defaults.
 	Config *config.Broker

@@ -62,7 +62,7 @@ func (c *conn) handleProduce(h header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now().UnixMilli()
+	now := c.s.Options.Wall.Ms()
 	for i := range sc.topics {
 		t := &sc.topics[i]
 		for j := t.from; j < t.to; j++ {

@@ -16,7 +16,7 @@ func (s *Server) undeleteOne(ctx context.Context, img *meta.Image, name, id stri
 	t, err := deletedTopic(img, name, id)
 	if err == nil {
 		window := s.config().Topic(s.dynamic(img), t.Configs).RestoreWindowMs
-		if over := time.UnixMilli(t.DeletedMs + window); !time.Now().Before(over) {
+		if over := time.UnixMilli(t.DeletedMs + window); !s.Options.Wall.Now().Before(over) {
 			err = refuse(kerr.InvalidRequest, "topic %q was deleted at %s; its restore window ended at %s", name,
 				time.UnixMilli(t.DeletedMs).UTC().Format(time.RFC3339), over.UTC().Format(time.RFC3339))
 		}

@@ -31,11 +31,7 @@ func (l *Log) appendWith(batches []record.Batch, epoch int32, from Origin, times
 	defer l.report()
 	l.writer.take()
 	a, err := l.append(batches, epoch, from, times)
-	nowMs := a.AppendTime
-	if len(times) > 0 {
-		nowMs = time.Now().UnixMilli()
-	}
-	due := err == nil && l.flushDue(nowMs)
+	due := err == nil && l.flushDue()
 	l.writer.give()
 	if err != nil {
 		return a, err
@@ -49,9 +45,10 @@ func (l *Log) appendWith(batches []record.Batch, epoch int32, from Origin, times
 	return a, nil
 }
 
-func (l *Log) flushDue(nowMs int64) bool {
+// flushDue counts flush.ms by the process's own time: append times stand still for as long as a clock has been set back.
+func (l *Log) flushDue() bool {
 	c := l.cfg.Load()
-	return l.unflushed > 0 && (l.unflushed >= c.FlushMessages || nowMs-l.lastFlushMs >= c.FlushMs)
+	return l.unflushed > 0 && (l.unflushed >= c.FlushMessages || c.FlushMs < math.MaxInt64 && time.Since(l.lastFlush).Milliseconds() >= c.FlushMs)
 }
 
 func (l *Log) append(batches []record.Batch, epoch int32, from Origin, times []AppendTime) (Appended, error) {

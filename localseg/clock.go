@@ -3,13 +3,15 @@ package localseg
 import (
 	"runtime"
 	"sync/atomic"
-	"time"
+
+	"github.com/varvelog/varve/internal/wallclock"
 )
 
 // Clock stamps the appends of a broker's logs, which share it: the system's clock, but never at or before a time that has been passed. The
 // zero value is ready. Concurrent.
 type Clock struct {
-	passed atomic.Int64 // ms
+	Wall   wallclock.Clock // set before the first use
+	passed atomic.Int64    // ms
 }
 
 // Pass makes every append that begins from now on be stamped after ms, also where the system's clock is set back. What is under way may
@@ -23,7 +25,7 @@ func (c *Clock) Pass(ms int64) {
 	}
 }
 
-func (c *Clock) nowMs() int64 { return max(time.Now().UnixMilli(), c.passed.Load()+1) }
+func (c *Clock) nowMs() int64 { return max(c.Wall.Ms(), c.passed.Load()+1) }
 
 // stampUnknown: an append is under way whose stamp is being taken.
 const stampUnknown = -1

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/varvelog/varve/internal/vfs"
@@ -83,4 +84,50 @@ func TestAppendUnderWayIsKnown(t *testing.T) {
 	if _, there, _ := l.AppendedSince(l.LEO()); there {
 		t.Fatal("the append is over")
 	}
+}
+
+func TestFlushByTimeGoesOnWhereTheClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var ahead time.Duration
+			c := localseg.Clock{Wall: func() time.Time { return time.Now().Add(ahead) }}
+			cfg := small
+			cfg.FlushMs = 10_000
+			l := open(t, vfs.NewMem(), localseg.Options{Config: cfg, Clock: &c})
+			add(t, l, 0, localsegtest.Plain(t, 1))
+			ahead = by
+			time.Sleep(9 * time.Second)
+			add(t, l, 0, localsegtest.Plain(t, 1))
+			if got := l.RecoveryPoint(); got != 0 {
+				t.Fatalf("%s: flushed to %d after 9 s", by, got)
+			}
+			time.Sleep(2 * time.Second)
+			add(t, l, 0, localsegtest.Plain(t, 1))
+			if got := l.RecoveryPoint(); got != 3 {
+				t.Fatalf("%s: flushed to %d after 11 s", by, got)
+			}
+			add(t, l, 0, localsegtest.Plain(t, 1))
+			if got := l.RecoveryPoint(); got != 3 {
+				t.Fatalf("%s: flushed to %d, again at once", by, got)
+			}
+		})
+	}
+}
+
+func TestAppendTimesDoNotGoBackWithTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead time.Duration
+		c := localseg.Clock{Wall: func() time.Time { return time.Now().Add(ahead) }}
+		l := open(t, vfs.NewMem(), localseg.Options{Config: small, Clock: &c})
+		last := int64(0)
+		for _, by := range []time.Duration{0, time.Hour, -time.Hour, 0} {
+			ahead = by
+			a := add(t, l, 0, localsegtest.Plain(t, 1))
+			if a.AppendTime < last {
+				t.Fatalf("the clock is set to %s from now: appended at %d, the one before at %d", by, a.AppendTime, last)
+			}
+			last = a.AppendTime
+			time.Sleep(3 * time.Second)
+		}
+	})
 }

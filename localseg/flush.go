@@ -85,7 +85,7 @@ func (l *Log) prepare(rolledOnly bool) (*flushJob, error) {
 	}
 	l.namesDirty, l.parentDirty, l.snapshotsMade = false, false, nil
 	if !rolledOnly {
-		l.unflushed, l.lastFlushMs = 0, time.Now().UnixMilli()
+		l.unflushed, l.lastFlush = 0, time.Now()
 	}
 	return job, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -72,7 +73,7 @@ type Log struct {
 	namesDirty    bool // files were made whose names may not be durable
 	parentDirty   bool
 	unflushed     int64 // records
-	lastFlushMs   int64
+	lastFlush     time.Time
 	trash         []trash
 	snapshotsMade []int64 // at rolls, not yet synced
 

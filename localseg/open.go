@@ -28,7 +28,7 @@ func Open(fsys vfs.FS, dir string, o Options) (*Log, error) {
 		o.Files = NewFileCache(0)
 	}
 	l := &Log{fs: fsys, dir: path.Clean(dir), o: o, files: o.Files, checkpoints: newTurn(), writer: newTurn(), loads: newTurn(),
-		producers: newProducers(), lastFlushMs: time.Now().UnixMilli()}
+		producers: newProducers(), lastFlush: time.Now()}
 	l.SetConfig(o.Config)
 	l.firstOpen.Store(math.MaxInt64)
 	entries, err := fsys.ReadDir(l.dir)

@@ -37,7 +37,7 @@ func (l *Log) Retain(nowMs, archivedThrough int64) (deletedBytes int64, err erro
 	l.producers.expire(nowMs, c.ProducerExpiryMs)
 	l.mu.Unlock()
 	l.writer.take()
-	due := l.flushDue(nowMs)
+	due := l.flushDue()
 	l.writer.give()
 	if due {
 		if err := l.flushLocked(false); err != nil {

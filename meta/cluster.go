@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 )
 
 type cluster struct {
@@ -50,7 +49,7 @@ func findCluster(ctx context.Context, kv KV, id string, o Options) (cluster, err
 		case c.modRev != 0 && r.Incarnation >= o.Incarnation:
 			return c, nil
 		case c.modRev == 0:
-			r.CreatedMs = time.Now().UnixMilli()
+			r.CreatedMs = o.Wall.Ms()
 		}
 		r.V, r.Incarnation = recordMajor, max(1, o.Incarnation)
 		key := clusterPrefix + use

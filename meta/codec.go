@@ -3,7 +3,6 @@ package meta
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/varvelog/varve/manifest"
 )
@@ -219,9 +218,9 @@ func decodeTopic(kv Pair, name string, id topicID, deleted bool) (topicRecord, t
 	return r, got, nil
 }
 
-// change enters a change of what the topic's record in the bucket says.
-func (r *topicRecord) change() {
-	now := max(time.Now().UnixMilli(), 1)
+// change enters a change, at nowMs, of what the topic's record in the bucket says.
+func (r *topicRecord) change(nowMs int64) {
+	now := max(nowMs, 1)
 	if r.Version == r.Archived || r.BehindMs == 0 {
 		r.BehindMs = now
 	}

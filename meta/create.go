@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/varvelog/varve/manifest"
 )
@@ -88,7 +87,7 @@ func (s *Store) createTopic(ctx context.Context, t TopicSpec) (*Topic, int64, er
 		}
 		return nil, 0, err
 	}
-	now := time.Now().UnixMilli()
+	now := s.wall.Ms()
 	rec := topicRecord{
 		V: recordMajor, Name: t.Name, ID: t.ID.String(), Internal: t.Internal, Configs: t.Configs,
 		CreatedMs: now, ChangedMs: now, BehindMs: now, Version: 1, Partitions: int32(len(t.Assignment)),
@@ -257,7 +256,7 @@ func (s *Store) createPartitions(ctx context.Context, topic string, add [][]int3
 			return err
 		}
 		rec.Partitions += int32(len(add))
-		rec.change()
+		rec.change(s.wall.Ms())
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ func (s *Store) begin(ctx context.Context, id topicID, op, name string, unused [
 		return Guard{}, err
 	}
 	key := s.keys.pending(id)
-	rec := pendingRecord{V: recordMajor, Op: op, Name: name, Attempt: attempt, StartedMs: time.Now().UnixMilli()}
+	rec := pendingRecord{V: recordMajor, Op: op, Name: name, Attempt: attempt, StartedMs: s.wall.Ms()}
 	guards := unused
 	p, there, err := s.kv.Get(ctx, key)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/varvelog/varve/internal/wallclock"
 )
 
 // Options of a Store; the zero value is good.
@@ -18,7 +20,8 @@ type Options struct {
 	// Incarnation makes the cluster's incarnation at least this (PROTOCOLS 2): a restore that took over has sealed it.
 	// A higher one than asked for is ErrIncarnation. 0: whatever is there, 1 for a new cluster.
 	Incarnation uint32
-	Rand        io.Reader // for cluster and topic ids; nil: crypto/rand
+	Rand        io.Reader       // for cluster and topic ids; nil: crypto/rand
+	Wall        wallclock.Clock // for the times in records; nil: the system's
 }
 
 func (o *Options) fill() {
@@ -39,6 +42,7 @@ type Store struct {
 	kv    KV
 	log   *slog.Logger
 	rand  io.Reader
+	wall  wallclock.Clock
 	keys  keys
 	fence Guard // on the cluster's record
 
@@ -67,7 +71,7 @@ func Open(ctx context.Context, kv KV, clusterID string, o Options) (*Store, erro
 		return nil, fmt.Errorf("open metadata: %w", err)
 	}
 	s := &Store{
-		kv: kv, log: o.Logger, rand: o.Rand, keys: newKeys(c.id, c.inc),
+		kv: kv, log: o.Logger, rand: o.Rand, wall: o.Wall, keys: newKeys(c.id, c.inc),
 		fence:   Guard{Key: clusterPrefix + c.id, ModRev: c.modRev},
 		swapped: make(chan struct{}),
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/varvelog/varve/manifest"
 )
@@ -45,7 +44,7 @@ func (s *Store) DeleteTopic(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("delete topic %q: %w", name, err)
 		}
-		rec.change()
+		rec.change(s.wall.Ms())
 		rec.DeletedMs = rec.ChangedMs
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{
 			{Key: s.keys.deleted(id), Value: encode(rec)},
@@ -97,7 +96,7 @@ func (s *Store) undelete(ctx context.Context, id topicID) (int64, error) {
 			return 0, err
 		}
 		rec.DeletedMs = 0
-		rec.change()
+		rec.change(s.wall.Ms())
 		ok, rev, err := s.commit(ctx, []Guard{guard, name}, []Op{
 			{Key: name.Key, Value: encode(rec)},
 			{Key: guard.Key, Delete: true},
@@ -176,7 +175,7 @@ func (s *Store) forget(ctx context.Context, id topicID) (int64, error) {
 		return 0, err
 	}
 	key := s.keys.pending(id)
-	rec := pendingRecord{V: recordMajor, Op: opForget, Attempt: attempt, StartedMs: time.Now().UnixMilli()}
+	rec := pendingRecord{V: recordMajor, Op: opForget, Attempt: attempt, StartedMs: s.wall.Ms()}
 	deleted, there, err := s.kv.Get(ctx, s.keys.deleted(id))
 	if err != nil {
 		return 0, err
@@ -222,7 +221,7 @@ func (s *Store) AlterTopic(ctx context.Context, topic string, edit func(map[stri
 			return nil
 		}
 		rec.Configs = next
-		rec.change()
+		rec.change(s.wall.Ms())
 		ok, rev, err := s.commit(ctx, []Guard{guard}, []Op{{Key: guard.Key, Value: encode(rec)}})
 		if err != nil {
 			return fmt.Errorf("alter topic %q: %w", topic, err)

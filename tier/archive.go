@@ -95,14 +95,13 @@ func (a *Archive) partitions() []*Partition {
 }
 
 func (a *Archive) lagSeconds() float64 {
-	now := time.Now().UnixMilli()
-	lag := int64(0)
+	lag := time.Duration(0)
 	for _, p := range a.partitions() {
-		if since := p.since.Load(); since > 0 {
-			lag = max(lag, now-since)
+		if since := p.since.Load(); since != nil {
+			lag = max(lag, time.Since(*since))
 		}
 	}
-	return float64(lag) / 1000
+	return lag.Seconds()
 }
 
 func (a *Archive) pendingBytes() float64 {

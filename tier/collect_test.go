@@ -563,3 +563,30 @@ func TestACollectionUnderWayDoesNotTouchAnUndeletedTopic(t *testing.T) {
 		w.wantArchived(n.p, 0, n.p.Through())
 	})
 }
+
+// The clock of the broker that deleted it may have been behind: the window begins when the store was told.
+func TestADeletedTopicsWindowGoesByTheStoresClock(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		n := w.lead(TopicConfig{})
+		r := manifest.TopicRecord{Cluster: "c1", Incarnation: 1, N: 1, Event: manifest.TopicDropped, Time: 1, ID: topicA, Name: "a", Partitions: 1}
+		if err := n.a.PutTopic(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		const hour = 3_600_000
+		wants := func(want bool, deletedMs int64) {
+			t.Helper()
+			if over, err := n.a.WindowOver(t.Context(), topicA, deletedMs, hour); err != nil || over != want {
+				t.Fatalf("over %v, want %v: %v", over, want, err)
+			}
+		}
+		behind, ahead := time.Now().Add(-time.Hour).UnixMilli(), time.Now().Add(time.Hour).UnixMilli()
+		wants(false, behind)
+		time.Sleep(59 * time.Minute)
+		wants(false, behind)
+		time.Sleep(2 * time.Minute)
+		wants(true, behind)
+		wants(false, ahead)
+		time.Sleep(time.Hour)
+		wants(true, ahead)
+	})
+}

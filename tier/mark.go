@@ -117,14 +117,14 @@ func (a *Archive) putMark(ctx context.Context, last bool) error {
 		}
 	}
 	// What the bucket says goes on to be true where the clock was set back: everything else is stamped after it.
-	now := time.Now()
+	now := a.o.Wall.Now()
 	upTo := max(now.Add(-markMargin).UnixMilli(), a.marker.last)
 	through, ok := (*held)(upTo, last)
 	if !ok {
 		a.marker.ok = false
 		return nil
 	}
-	if through, ok = a.archivedThrough(through, now); !ok || through == a.marker.last {
+	if through, ok = a.archivedThrough(through); !ok || through == a.marker.last {
 		a.marker.ok = ok
 		return nil
 	}
@@ -171,7 +171,7 @@ func (a *Archive) readMark(ctx context.Context) error {
 }
 
 // archivedThrough is the time, ms, at most upTo, up to which everything is archived of what is led here or was a moment ago.
-func (a *Archive) archivedThrough(upTo int64, now time.Time) (through int64, ok bool) {
+func (a *Archive) archivedThrough(upTo int64) (through int64, ok bool) {
 	through = upTo
 	for _, p := range a.partitions() {
 		t, pending, err := p.archivedUntil()
@@ -185,7 +185,7 @@ func (a *Archive) archivedThrough(upTo int64, now time.Time) (through int64, ok 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, o := range a.owed {
-		if now.After(o.until) {
+		if time.Now().After(o.until) {
 			delete(a.owed, id)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/objstore"
 )
 
@@ -35,8 +36,9 @@ type Options struct {
 	// Lease is the lease under which that archive is read, nil where it needs none (a source that nobody collects).
 	Lease func(archive string) *Lease
 
-	Rand       func() uint64 // object key suffixes and jitter, called concurrently; default math/rand/v2
-	Logger     *slog.Logger  // default: discards
+	Wall       wallclock.Clock // retention by time and the broker's mark go by it; nil: the system's
+	Rand       func() uint64   // object key suffixes and jitter, called concurrently; default math/rand/v2
+	Logger     *slog.Logger    // default: discards
 	Registerer prometheus.Registerer
 }
 

@@ -52,8 +52,8 @@ type Partition struct {
 	slot  *slot
 
 	view     atomic.Pointer[view]
-	notified atomic.Bool  // a look is due that will see what Notify announces
-	since    atomic.Int64 // append time, ms, of about the oldest committed record that is not archived; 0: none
+	notified atomic.Bool               // a look is due that will see what Notify announces
+	since    atomic.Pointer[time.Time] // when about the oldest committed record that is not archived was appended; nil: there is none
 
 	mu      sync.Mutex
 	config  TopicConfig // guarded by mu
@@ -234,7 +234,7 @@ func (p *Partition) end(why error) {
 	if !first {
 		return
 	}
-	p.since.Store(0)
+	p.since.Store(nil)
 	p.a.sched.stop(p.slot)
 	if errors.Is(why, ErrResigned) {
 		p.a.owe(p)

@@ -75,8 +75,8 @@ func (p *Partition) retainAt(now time.Time) time.Time {
 // retain marks entries dead that total retention (over archive and local log) has expired, and then raises the log start.
 // Only committed entries count, so nothing expires that is not archived: a restore finds it as long as the window is.
 func (p *Partition) retain(ctx context.Context) error {
-	v, c, now := p.view.Load(), p.topic(), time.Now()
-	r, err := p.expired(ctx, v, c, now)
+	v, c := p.view.Load(), p.topic()
+	r, err := p.expired(ctx, v, c)
 	if err != nil {
 		return err
 	}
@@ -103,18 +103,19 @@ type expiry struct {
 
 // expired walks the live entries from the oldest while they are to go: too old by their largest timestamp, as Kafka counts,
 // or not needed to keep retention.bytes. The first one that stays tells when to look again.
-func (p *Partition) expired(ctx context.Context, v *view, c TopicConfig, now time.Time) (expiry, error) {
+func (p *Partition) expired(ctx context.Context, v *view, c TopicConfig) (expiry, error) {
+	now, nowMs := time.Now(), p.a.o.Wall.Ms()
 	r := expiry{start: v.man.LogStart, next: now.Add(retainEvery)}
 	left := v.size + p.localAbove(v.man.Through, p.src.Log().LEO())
 	for e, err := range p.a.objects.live(ctx, v.man, 0, nil) {
 		if err != nil {
 			return r, err
 		}
-		old := c.RetentionMs > 0 && e.MaxTimestamp >= 0 && e.MaxTimestamp < now.UnixMilli()-c.RetentionMs
+		old := c.RetentionMs > 0 && e.MaxTimestamp >= 0 && e.MaxTimestamp < nowMs-c.RetentionMs
 		large := c.RetentionBytes > 0 && !e.Tail && left-e.SizeBytes >= c.RetentionBytes
 		if !old && !large {
 			if c.RetentionMs > 0 && e.MaxTimestamp >= 0 {
-				r.next = capped(e.MaxTimestamp+c.RetentionMs+1, now)
+				r.next = now.Add(capped(e.MaxTimestamp + c.RetentionMs + 1 - nowMs))
 			}
 			return r, nil
 		}
@@ -127,13 +128,13 @@ func (p *Partition) expired(ctx context.Context, v *view, c TopicConfig, now tim
 	return r, nil
 }
 
-// capped is the time of ms, at most a day away: clients choose timestamps.
-func capped(ms int64, now time.Time) time.Time {
-	at := now.Add(24 * time.Hour)
-	if t := time.UnixMilli(ms); t.Before(at) {
-		return t
+// capped is ms as a duration, at most a day: clients choose timestamps. So does a sum that has overflown.
+func capped(ms int64) time.Duration {
+	const most = 24 * time.Hour
+	if ms < 0 || ms > most.Milliseconds() {
+		return most
 	}
-	return at
+	return time.Duration(ms) * time.Millisecond
 }
 
 // window is the topic's restore window.
@@ -176,7 +177,7 @@ func (p *Partition) doomAt() time.Time {
 	if next.at.IsZero() {
 		return time.Time{}
 	}
-	next.at = next.at.Add(time.Since(p.a.clock.guess())) // from the store's clock to ours
+	next.at = time.Now().Add(next.at.Sub(p.a.clock.guess())) // from the store's clock to the process's own time
 	if p.w.doomAgain.After(next.at) {
 		return p.w.doomAgain
 	}

@@ -75,23 +75,10 @@ type deletedTopic struct{ wait wait }
 // until done says that nothing is left. Until then the partitions' records must stay in the metadata store, since pins and
 // pointer guard each doom. ErrTopicLive: the topic's newest record does not say that it is deleted.
 func (a *Archive) CollectDeleted(ctx context.Context, id manifest.TopicID, partitions int32, deletedMs int64, windowMs int64) (done bool, err error) {
-	rec, written, err := a.objects.lastTopicRecord(ctx, id)
+	doomBefore, over, err := a.windowOf(ctx, id, deletedMs, windowMs)
 	if err != nil {
 		return false, err
 	}
-	if rec != nil && rec.Event != manifest.TopicDropped {
-		return false, fmt.Errorf("topic %v was %v last: %w", id, rec.Event, ErrTopicLive)
-	}
-	now, err := a.clock.ask(ctx, a.bucket)
-	if err != nil {
-		return false, err
-	}
-	window := time.Duration(windowMs) * time.Millisecond
-	if windowMs <= 0 {
-		window = a.o.RestoreWindow
-	}
-	doomBefore := now.Add(-window)
-	over := !written.After(doomBefore) && deletedMs <= doomBefore.UnixMilli()
 	ready := true
 	for n := range partitions {
 		ok, err := a.doomPartition(ctx, manifest.PartitionID{Topic: id, Partition: n}, doomBefore, over)
@@ -104,6 +91,34 @@ func (a *Archive) CollectDeleted(ctx context.Context, id manifest.TopicID, parti
 		return false, nil
 	}
 	return a.deleteTopic(ctx, id, partitions)
+}
+
+// WindowOver tells whether a deleted topic's restore window has passed: by the store's clock, and counted from when the store was told of
+// the deletion, or from deletedMs where that is later. Errors are CollectDeleted's.
+func (a *Archive) WindowOver(ctx context.Context, id manifest.TopicID, deletedMs int64, windowMs int64) (bool, error) {
+	_, over, err := a.windowOf(ctx, id, deletedMs, windowMs)
+	return over, err
+}
+
+// windowOf is the time by the store's clock before which what died may be doomed, and whether the deletion itself is before it.
+func (a *Archive) windowOf(ctx context.Context, id manifest.TopicID, deletedMs int64, windowMs int64) (doomBefore time.Time, over bool, err error) {
+	rec, written, err := a.objects.lastTopicRecord(ctx, id)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	if rec != nil && rec.Event != manifest.TopicDropped {
+		return time.Time{}, false, fmt.Errorf("topic %v was %v last: %w", id, rec.Event, ErrTopicLive)
+	}
+	now, err := a.clock.ask(ctx, a.bucket)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	window := time.Duration(windowMs) * time.Millisecond
+	if windowMs <= 0 {
+		window = a.o.RestoreWindow
+	}
+	doomBefore = now.Add(-window)
+	return doomBefore, !written.After(doomBefore) && deletedMs <= doomBefore.UnixMilli(), nil
 }
 
 // doomPartition brings a deleted topic's partition a commit nearer to having only doomed entries; ok: it has.

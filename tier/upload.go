@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/objstore"
@@ -31,12 +32,12 @@ func (w *work) dropUpload() {
 // nextUpload says, from memory alone, what is to be uploaded now, or when something will have waited long enough.
 func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 	if p.topic().CopyDisabled {
-		p.since.Store(0)
+		p.since.Store(nil)
 		return nil, time.Time{}
 	}
 	log, m := p.src.Log(), p.view.Load().man
 	committed := p.src.Committed()
-	gaps, through := gapsBefore(m, log.LogStart(), log.LocalStart(), committed, now)
+	gaps, through := gapsBefore(m, log.LogStart(), log.LocalStart(), committed, p.a.o.Wall)
 	p.noteWaiting(through, committed, now)
 	local := max(log.LocalStart(), log.LogStart()) // below it nothing can be read any more
 	if len(gaps) == 0 && committed <= through && tailsBegin(m, local) == through {
@@ -51,7 +52,7 @@ func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 	if committed <= through {
 		return nil, time.Time{}
 	}
-	due := time.UnixMilli(p.since.Load()).Add(p.maxLag())
+	due := p.since.Load().Add(p.maxLag())
 	if now.Before(due) && p.flushTarget() <= through {
 		return nil, due
 	}
@@ -60,12 +61,12 @@ func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 
 // gapsBefore finds what is gone from the local log before it was archived, and where the archive goes on: deleted records
 // (BUG-048) or a lost local head (BUG-043). Only offsets below committed can be a gap.
-func gapsBefore(m *manifest.Manifest, logStart, localStart, committed int64, now time.Time) ([]manifest.Gap, int64) {
+func gapsBefore(m *manifest.Manifest, logStart, localStart, committed int64, wall wallclock.Clock) ([]manifest.Gap, int64) {
 	var gaps []manifest.Gap
 	through := m.Through
 	add := func(to int64, why manifest.Reason) {
 		if to = min(to, committed); to > through {
-			gaps = append(gaps, manifest.Gap{From: through, To: to, Reason: why, Time: now.UnixMilli()})
+			gaps = append(gaps, manifest.Gap{From: through, To: to, Reason: why, Time: wall.Ms()})
 			through = to
 		}
 	}
@@ -94,9 +95,9 @@ func rolled(m *manifest.Manifest, segs []localseg.SegmentInfo, localStart, throu
 func (p *Partition) noteWaiting(through, committed int64, now time.Time) {
 	switch {
 	case committed <= through:
-		p.since.Store(0)
-	case p.since.Load() == 0:
-		p.since.Store(now.UnixMilli())
+		p.since.Store(nil)
+	case p.since.Load() == nil:
+		p.since.Store(&now)
 	}
 }
 
@@ -105,11 +106,12 @@ func (p *Partition) startWaiting() {
 	log := p.src.Log()
 	from := max(p.Through(), log.LocalStart())
 	if committed := p.src.Committed(); committed > from {
-		since := time.Now().UnixMilli()
+		since := time.Now()
 		if list, err := log.AppendTimes(from, committed); err == nil && len(list) > 0 && list[0].Ms > 0 {
-			since = min(since, list[0].Ms)
+			// An append time that is ahead of the clock is no reason to wait longer.
+			since = since.Add(-max(p.a.o.Wall.Now().Sub(time.UnixMilli(list[0].Ms)), 0))
 		}
-		p.since.Store(since)
+		p.since.Store(&since)
 	}
 }
 
@@ -173,12 +175,12 @@ func (p *Partition) upload(ctx context.Context) error {
 
 func (p *Partition) uploaded(u *upload) {
 	p.w.dropUpload()
-	p.since.Store(0)
+	p.since.Store(nil)
 	p.startWaiting() // what was appended meanwhile has waited since then
 }
 
 func (p *Partition) describe(ctx context.Context, u *upload) (err error) {
-	described := time.Now().UnixMilli()
+	described := p.a.o.Wall.Ms()
 	u.seg, err = buildSegment(ctx, p.src.Log(), u.part, segmentOf{
 		cluster: p.a.o.Cluster, incarnation: p.a.o.Incarnation, epoch: p.epoch, topic: p.topic().Name,
 		partition: p.id, chunkBytes: p.a.o.ChunkBytes,

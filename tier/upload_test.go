@@ -215,3 +215,32 @@ func TestCopyDisabledUploadsNothingAndLaterRecordsTheLossAsAGap(t *testing.T) { 
 		}
 	})
 }
+
+func TestUploadWaitsNoLongerWhereTheClockIsSetBack(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		var ahead time.Duration
+		w.opts.MaxLag = 10 * time.Second
+		w.opts.Wall = func() time.Time { return time.Now().Add(ahead) }
+		n := w.lead(TopicConfig{})
+		w.append(3)
+		n.p.Notify()
+		synctest.Wait()
+		ahead = -time.Hour
+		w.append(3)
+		n.p.Notify()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if n.p.Through() != 6 {
+			t.Fatalf("archived through %d after 15 s, want 6", n.p.Through())
+		}
+		// A new leader finds records whose append times are ahead of its clock.
+		w.append(3)
+		n.stop()
+		n = w.lead(TopicConfig{})
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if n.p.Through() != 9 {
+			t.Fatalf("archived through %d after 15 s, want 9", n.p.Through())
+		}
+	})
+}

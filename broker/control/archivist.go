@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/objstore"
@@ -20,6 +21,7 @@ type Archivist struct {
 	Archive *tier.Archive
 	Window  func(*meta.Topic) int64 // archive.restore.window.ms of a topic
 	Pause   time.Duration           // between rounds of collection
+	Wall    wallclock.Clock         // nil: the system's
 	Logger  *slog.Logger
 
 	strange map[int32]bool     // brokers with a mark that the last round did not know
@@ -178,14 +180,18 @@ func (a *Archivist) collect(ctx context.Context) {
 // keepMs is a window that does not end: about a hundred years.
 const keepMs = 100 * 365 * 24 * 3_600_000
 
-// window is the topic's restore window, ms. Until it is noted that the topic cannot be undeleted any more nothing of it may be doomed.
+// window is the topic's restore window, ms. Until it is noted that the topic cannot be undeleted any more nothing of it may be doomed. It
+// has passed when the store's clock says so: this broker's, and that of the one that deleted the topic, may be wrong.
 func (a *Archivist) window(ctx context.Context, t *meta.Topic) (int64, error) {
 	ms := max(a.Window(t), 1)
 	if t.Collecting {
 		return ms, nil
 	}
-	if time.Now().UnixMilli()-t.DeletedMs < ms {
+	if a.Wall.Ms()-t.DeletedMs < ms { // not worth asking yet
 		return keepMs, nil
+	}
+	if over, err := a.Archive.WindowOver(ctx, t.ID, t.DeletedMs, ms); !over || err != nil {
+		return keepMs, err
 	}
 	return ms, a.Store.BeginCollect(ctx, t.ID)
 }

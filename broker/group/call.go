@@ -63,7 +63,7 @@ func (c *Coordinator) Heartbeat(r HeartbeatRequest) error {
 		return err
 	}
 	defer s.mu.Unlock()
-	return s.core.Heartbeat(nowMs(), r)
+	return s.core.Heartbeat(s.now(), r)
 }
 
 // Leave removes members.

@@ -24,7 +24,7 @@ func (c *Core) Commit(now int64, t Ticket, r CommitRequest, out []Effect) []Effe
 	}
 	expire := int64(-1)
 	if r.RetentionMs >= 0 {
-		expire = now + r.RetentionMs
+		expire = c.wall(now) + r.RetentionMs
 	}
 	w := commitWrite{group: g, ticket: t, result: CommitResult{Errs: make([]error, len(r.Offsets))}}
 	var records []Record
@@ -33,7 +33,7 @@ func (c *Core) Commit(now int64, t Ticket, r CommitRequest, out []Effect) []Effe
 			w.result.Errs[i] = ErrMetadataTooLarge
 			continue
 		}
-		o.CommitMs, o.ExpireMs = now, expire
+		o.CommitMs, o.ExpireMs = c.wall(now), expire
 		rec, err := offsetRecord(g.id, o)
 		if err != nil {
 			w.result.Errs[i] = err

@@ -26,7 +26,8 @@ type Coordinator struct {
 	partitions atomic.Int32
 
 	wake   chan struct{} // capacity 1: Run has something to do
-	ringAt atomic.Int64  // ms, until when Run sleeps if nothing wakes it
+	began  time.Time     // zero of the time that cores go by
+	ringAt atomic.Int64  // ms of it, until when Run sleeps if nothing wakes it
 }
 
 // New makes a coordinator that leads nothing. Lead may be called at once; requests are served while Run runs.
@@ -36,6 +37,7 @@ func New(logs Logs, o Options) *Coordinator {
 		o: o, logs: logs, shards: map[int32]*shard{},
 		loads: make(chan struct{}, o.Loaders),
 		wake:  make(chan struct{}, 1),
+		began: time.Now(),
 	}
 	c.partitions.Store(o.Partitions)
 	c.metrics = newMetrics(o.Registerer, c.stats)
@@ -108,7 +110,7 @@ func (c *Coordinator) sleep() time.Duration {
 		}
 	})
 	c.ringAt.Store(first)
-	wait := time.Duration(first-nowMs()) * time.Millisecond
+	wait := time.Duration(first-c.nowMs()) * time.Millisecond
 	if first == math.MaxInt64 {
 		wait = time.Hour
 	}
@@ -236,4 +238,5 @@ func (c *Coordinator) dropDeleted() {
 	c.mu.Unlock()
 }
 
-func nowMs() int64 { return time.Now().UnixMilli() }
+// nowMs is the time that cores and alarms go by, which no setting of the clock disturbs.
+func (c *Coordinator) nowMs() int64 { return time.Since(c.began).Milliseconds() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -467,6 +468,46 @@ func TestAfterRunNothingIsServed(t *testing.T) {
 		c.Lead(0, 5)
 		if _, err := c.Describe("g"); !errors.Is(err, ErrNotAvailable) {
 			t.Errorf("describe: %v", err)
+		}
+	})
+}
+
+func TestSessionsDoNotGoByTheClockThatPeopleSet(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		var ahead atomic.Int64
+		wall := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		inBubble(t, newMemLogs(), Options{Wall: wall}, func(t *testing.T, c *Coordinator) {
+			a := c.Join(t.Context(), joinReq("g", ""))
+			if s := c.Sync(t.Context(), SyncRequest{Group: "g", Member: a.Member, Generation: 1, Assignments: []Assignment{{a.Member, []byte("x")}}}); s.Err != nil {
+				t.Fatalf("sync: %+v", s)
+			}
+			ahead.Store(int64(by))
+			c.poke()
+			time.Sleep(9 * time.Second)
+			if err := c.Heartbeat(HeartbeatRequest{Group: "g", Member: a.Member, Generation: 1}); err != nil {
+				t.Fatalf("%s: heartbeat after 9 s: %v", by, err)
+			}
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			if d, _ := c.Describe("g"); d.State != Empty {
+				t.Fatalf("%s: 11 s after the last heartbeat: %+v", by, d)
+			}
+		})
+	}
+}
+
+func TestCommitsAreStampedByTheClockThatPeopleRead(t *testing.T) {
+	wall := func() time.Time { return time.Now().Add(-time.Hour) }
+	inBubble(t, newMemLogs(), Options{Wall: wall}, func(t *testing.T, c *Coordinator) {
+		mustCommit(t, c, commitReq("g", 7))
+		s, err := c.shardOf("g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got, want := s.core.groups["g"].offsets["t"][0].commitMs, wall().UnixMilli(); got != want {
+			t.Fatalf("committed at %d, want %d", got, want)
 		}
 	})
 }

@@ -5,7 +5,8 @@ import (
 )
 
 // Core is the groups and committed offsets of one partition of __consumer_offsets: pure, so that the same calls give the same
-// effects. Times are Unix milliseconds, handed in. One caller at a time.
+// effects. Times are milliseconds of a clock that nobody sets, handed in; in records
+// there are Unix milliseconds, see Set. One caller at a time.
 //
 // A method that answers at once returns its answer; one that may have to wait takes a Ticket and the answer comes as an effect, now
 // or from a later call. Members and generations change when the core decides; what a client is told, and committed offsets, change when
@@ -19,6 +20,8 @@ type Core struct {
 	txns   map[int64]map[string]struct{} // producer id -> groups with offsets in its open transaction
 	again  []DeletedTopic                // of which tombstones could not be written
 	stats  Stats
+
+	aheadMs int64 // see Set
 }
 
 // Stats count what the core has and what has happened since it was made.
@@ -82,6 +85,13 @@ func (c *Core) Stats() Stats {
 	s.Groups = len(c.groups)
 	return s
 }
+
+// Set tells by how many ms the clock that people read, of which the times in records are, is ahead of the one that now is of. It may be
+// set at any time.
+func (c *Core) Set(aheadMs int64) { c.aheadMs = aheadMs }
+
+// wall is the time of day at now.
+func (c *Core) wall(now int64) int64 { return now + c.aheadMs }
 
 // Next is when Tick has something to do, if ever.
 func (c *Core) Next() (int64, bool) { return c.alarms.next() }

@@ -61,8 +61,8 @@ func newGroup(id string) *group {
 	}
 }
 
-func (g *group) enter(s State, now int64) {
-	g.previous, g.state, g.stateMs = g.state, s, now
+func (g *group) enter(s State, wallMs int64) {
+	g.previous, g.state, g.stateMs = g.state, s, wallMs
 }
 
 // add makes m a member; the first one gives the group its protocol type and leads it.
@@ -182,17 +182,17 @@ func (g *group) check(id, instance string) (*member, error) {
 }
 
 // nextGeneration begins it with the members that are there, or leaves the group empty.
-func (g *group) nextGeneration(now int64) {
+func (g *group) nextGeneration(wallMs int64) {
 	g.generation++
 	if len(g.members) == 0 {
 		g.protocol = ""
 		g.readTopics()
-		g.enter(Empty, now)
+		g.enter(Empty, wallMs)
 		return
 	}
 	g.protocol = g.selectProtocol()
 	g.readTopics()
-	g.enter(CompletingRebalance, now)
+	g.enter(CompletingRebalance, wallMs)
 }
 
 // readTopics takes the subscribed topics from what the members said, where that can be read.

@@ -68,7 +68,7 @@ func (s *shard) loadOnce(ctx context.Context) error {
 		return s.closed
 	}
 	s.log, s.core = log, core
-	s.effects = core.Loaded(nowMs(), s.effects[:0])
+	s.effects = s.core.Loaded(s.now(), s.effects[:0])
 	todo := s.apply(s.effects)
 	stats := core.Stats()
 	s.unlock(todo)

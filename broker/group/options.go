@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/manifest"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	// is loaded. It must not block. Default: none is.
 	Deleted func(manifest.TopicID) bool
 
+	Wall       wallclock.Clock // times of commits and of groups, and their retention, go by it; nil: the system's
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }

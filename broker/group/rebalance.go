@@ -20,7 +20,7 @@ func (c *Core) prepareRebalance(now int64, g *group, reason string, out []Effect
 	}
 	c.alarms.cancel(&g.timer)
 	first := g.state == Empty
-	g.enter(PreparingRebalance, now)
+	g.enter(PreparingRebalance, c.wall(now))
 	out = changed(g, reason, out)
 	if first {
 		// More members are likely to come with the first.
@@ -77,7 +77,7 @@ func (c *Core) completeJoin(now int64, g *group, out []Effect) []Effect {
 		c.setTimer(g, ringJoin, now+g.rebalanceMs()) // until a session ends
 		return out
 	}
-	g.nextGeneration(now)
+	g.nextGeneration(c.wall(now))
 	if g.state == Empty {
 		return c.writeEmpty(g, out)
 	}

@@ -24,7 +24,7 @@ func (c *Core) expireGroup(now int64, g *group, out []Effect) []Effect {
 	if g.deleting {
 		return out
 	}
-	keys, all := c.expired(now, g)
+	keys, all := c.expired(c.wall(now), g)
 	gone := all && g.state == Empty && len(g.pending) == 0 && g.writes == 0 && len(g.staged) == 0
 	if gone && !g.persisted && len(keys) == 0 {
 		c.dropIdle(g)
@@ -38,7 +38,7 @@ func (c *Core) expireGroup(now int64, g *group, out []Effect) []Effect {
 }
 
 // expired lists the offsets whose time has passed, and tells if no other is left.
-func (c *Core) expired(now int64, g *group) (_ []topicPartition, all bool) {
+func (c *Core) expired(wallMs int64, g *group) (_ []topicPartition, all bool) {
 	since, ok := g.unusedSince()
 	if !ok {
 		return nil, len(g.offsets) == 0
@@ -50,7 +50,7 @@ func (c *Core) expired(now int64, g *group) (_ []topicPartition, all bool) {
 		for p, o := range ps {
 			k := topicPartition{topic, p}
 			_, committing := g.committing[k]
-			if used || committing || g.inTransaction(k) || !o.expired(now, since, c.conf.RetentionMs) {
+			if used || committing || g.inTransaction(k) || !o.expired(wallMs, since, c.conf.RetentionMs) {
 				all = false
 				continue
 			}
@@ -74,14 +74,14 @@ func (g *group) unusedSince() (int64, bool) {
 	return 0, false
 }
 
-func (o *offset) expired(now, since, retentionMs int64) bool {
+func (o *offset) expired(wallMs, since, retentionMs int64) bool {
 	if o.expireMs >= 0 {
-		return now >= o.expireMs
+		return wallMs >= o.expireMs
 	}
 	if since < 0 {
 		since = o.commitMs
 	}
-	return now-since >= retentionMs
+	return wallMs-since >= retentionMs
 }
 
 // DeletedTopic is a topic that is gone; another of its name may be there by now.

@@ -41,12 +41,19 @@ func (s *shard) enter() error {
 	return err
 }
 
+// now is the time for the core, mu held, which is told meanwhile how late it is elsewhere.
+func (s *shard) now() int64 {
+	now := s.c.nowMs()
+	s.core.Set(s.c.o.Wall.Ms() - now)
+	return now
+}
+
 // step lets f change the core and does what follows, if the shard serves.
 func (s *shard) step(f func(core *Core, now int64, out []Effect) []Effect) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	s.effects = f(s.core, nowMs(), s.effects[:0])
+	s.effects = f(s.core, s.now(), s.effects[:0])
 	todo := s.apply(s.effects)
 	s.unlock(todo)
 	return nil
@@ -65,7 +72,7 @@ func (s *shard) ask(f func(core *Core, now int64, t Ticket, out []Effect) []Effe
 	s.ticket++
 	t, ch := s.ticket, make(chan any, 1)
 	s.waiting[t] = ch
-	s.effects = f(s.core, nowMs(), t, s.effects[:0])
+	s.effects = f(s.core, s.now(), t, s.effects[:0])
 	todo := s.apply(s.effects)
 	s.unlock(todo)
 	return t, ch, nil

@@ -112,7 +112,7 @@ func (w syncWrite) done(c *Core, now, _ int64, err error, out []Effect) []Effect
 		return c.prepareRebalance(now, g, "assignment could not be written", out)
 	}
 	out = c.spreadAssignment(now, g, w.given, nil, out)
-	g.enter(Stable, now)
+	g.enter(Stable, c.wall(now))
 	c.stats.Rebalances++
 	return changed(g, "assignment from leader "+g.leader, out)
 }

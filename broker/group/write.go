@@ -48,7 +48,7 @@ func (s *shard) writeOne(ctx context.Context, batch []Append) (ok bool) {
 	for _, a := range batch {
 		records = append(records, a.Records...)
 	}
-	base, err := s.log.Append(nowMs(), records)
+	base, err := s.log.Append(s.c.o.Wall.Ms(), records)
 	if err == nil {
 		err = s.log.WaitCommitted(ctx, base+int64(len(records))-1)
 		if err != nil {

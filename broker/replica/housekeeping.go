@@ -57,7 +57,7 @@ const wholeFlush = 5 * time.Minute
 
 // retain deletes what retention allows. Local data of a tiered topic goes only below what is committed to the archive.
 func (m *Manager) retain(ctx context.Context) {
-	now := time.Now().UnixMilli()
+	now := m.o.Wall.Ms()
 	for _, p := range m.All() {
 		if ctx.Err() != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/internal/wallclock"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
@@ -56,6 +57,7 @@ type Options struct {
 	AnswerMax    time.Duration // replica.socket.timeout.ms, default 30 s; at least a second more than FetchWait
 	HWCheckpoint time.Duration // replica.high.watermark.checkpoint.interval.ms, default 5 s
 
+	Wall       wallclock.Clock // stamps appends, and retention by time goes by it; nil: the system's
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -178,6 +180,7 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 		flushed: time.Now(),
 		cutters: make(chan struct{}, cutters),
 	}
+	m.clock.Wall = o.Wall
 	m.metrics = newMetrics(o.Registerer, m)
 	m.leader.init(func(p *Partition) *atomic.Bool { return &p.queued })
 	m.flusher.init(func(p *Partition) *atomic.Bool { return &p.flushing })

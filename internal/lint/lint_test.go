@@ -16,7 +16,8 @@ const module = "github.com/varvelog/varve"
 // rows is the package map of ARCHITECTURE.md: a package may import packages of lower rows, and sub-packages of its own
 // tree. The longest prefix decides.
 var rows = map[string]int{
-	"internal/vfs": 1, "internal/invariants": 1, "record": 1, "objstore": 1,
+	"internal/wallclock": 0,
+	"internal/vfs":       1, "internal/invariants": 1, "record": 1, "objstore": 1,
 	"localseg": 2, "manifest": 2, "cache": 2,
 	"tier": 3, "meta": 3,
 	"broker": 4, "recovery": 4,

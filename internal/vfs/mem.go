@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/varvelog/varve/internal/wallclock"
 )
 
 // Mem is a file system in memory that can crash. It keeps, beside what a running process sees, what a disk is sure
@@ -22,6 +24,7 @@ type Mem struct {
 	journal map[string][]entryOp
 	boot    int   // counts crashes: files opened before one are dead
 	space   int64 // bytes that may still be added; -1: no limit
+	wall    wallclock.Clock
 	faults  faults
 }
 
@@ -51,6 +54,13 @@ func NewMem() *Mem {
 		journal: map[string][]entryOp{},
 		space:   -1,
 	}
+}
+
+// SetClock sets the clock that modification times are of; nil is the system's.
+func (m *Mem) SetClock(c wallclock.Clock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wall = c
 }
 
 func (m *Mem) note(o entryOp) {
@@ -91,7 +101,7 @@ func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 		m.faults.record("create", name, 0)
-		n = &inode{clean: true, mtime: time.Now().UnixMilli()}
+		n = &inode{clean: true, mtime: m.wall.Ms()}
 		m.live[name] = n
 		m.note(entryOp{set: name, node: n})
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
@@ -190,7 +200,7 @@ func (m *Mem) mkdir(name string) {
 		return
 	}
 	m.mkdir(path.Dir(name))
-	n := &inode{dir: true, clean: true, mtime: time.Now().UnixMilli()}
+	n := &inode{dir: true, clean: true, mtime: m.wall.Ms()}
 	m.live[name] = n
 	m.note(entryOp{set: name, node: n})
 	m.faults.record("mkdir", name, 0)
@@ -269,6 +279,7 @@ func (m *Mem) Copy() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := NewMem()
+	c.wall = m.wall
 	copies := map[*inode]*inode{}
 	for name, n := range m.live {
 		if copies[n] == nil {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-	"time"
 )
 
 type memFile struct {
@@ -100,7 +99,7 @@ func (m *Mem) put(n *inode, p []byte, off int64) int {
 	}
 	n.touch(off)
 	copy(n.data[off:], p)
-	n.mtime = time.Now().UnixMilli()
+	n.mtime = m.wall.Ms()
 	return len(p)
 }
 
@@ -122,7 +121,7 @@ func (m *Mem) resize(n *inode, size int64) {
 	} else {
 		n.data = append(n.data, make([]byte, size-old)...)
 	}
-	n.mtime = time.Now().UnixMilli()
+	n.mtime = m.wall.Ms()
 }
 
 func (f *memFile) Size() (int64, error) {
