@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -129,11 +130,30 @@ func (c *Cluster) sameLogs(ctx context.Context) {
 		if c.failed() {
 			return
 		}
-		if err := compareLogs(replicas); err != nil {
+		if err := errors.Join(compareLogs(replicas), inOrder(replicas)); err != nil {
 			c.violate("replicas do not diverge", fmt.Sprintf("%s-%d (%s): %v", p.topic.name, p.id.Partition, p.topic.id, err))
 			return
 		}
 	}
+}
+
+// inOrder checks that append times do not go back in a log, whatever became of clocks.
+func inOrder(replicas map[int32]*replica.Partition) error {
+	for id, rp := range replicas {
+		log := rp.Log()
+		times, err := log.AppendTimes(log.LocalStart(), log.LEO())
+		if err != nil {
+			return fmt.Errorf("append times of broker %d: %w", id, err)
+		}
+		last := int64(0)
+		for _, t := range times {
+			if t.Ms < last {
+				return fmt.Errorf("append times of broker %d go back at offset %d: %d, was %d", id, t.Offset, t.Ms, last)
+			}
+			last = t.LastMs()
+		}
+	}
+	return nil
 }
 
 // compareLogs compares what any two replicas both have locally.

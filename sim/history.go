@@ -21,6 +21,8 @@ type History struct {
 	replicated bool
 	dropped    func(*topic) // a topic goes, and the group offsets of it
 
+	wrong time.Duration // guarded by mu; how wrong the clock of a broker has been, at most
+
 	mu    sync.Mutex
 	parts map[manifest.PartitionID]*part // guarded by mu
 	names map[string]*topic              // guarded by mu; living ones as the operator knows them
@@ -215,7 +217,7 @@ func (h *History) watermark(r request, hw, start int64) {
 		h.fail("deleted records do not come back", p, "log start %d, was %d", start, r.start)
 	}
 	p.hw = max(p.hw, hw)
-	if start > 0 && !p.mayBeGone(start-1) {
+	if start > 0 && !h.mayBeGone(p, start-1) {
 		h.fail("acknowledged records are readable", p, "log start %d, nobody asked for more than %d", start, p.maxGone)
 	}
 }
@@ -227,13 +229,14 @@ func (h *History) outOfRange(r request, off int64) {
 	if r.gen != r.p.gen || r.p.open {
 		return
 	}
-	if off >= 0 && off <= max(r.hw, r.end) && !r.p.mayBeGone(off) {
+	if off >= 0 && off <= max(r.hw, r.end) && !h.mayBeGone(r.p, off) {
 		h.fail("acknowledged records are readable", r.p, "offset %d is out of range, the log had [%d, %d)", off, r.start, max(r.hw, r.end))
 	}
 }
 
-// mayBeGone tells whether retention or a deletion may have taken the record. Called with mu held.
-func (p *part) mayBeGone(off int64) bool {
+// mayBeGone tells whether retention or a deletion may have taken the record. Retention by time goes by the clock of whoever leads.
+// Called with mu held.
+func (h *History) mayBeGone(p *part, off int64) bool {
 	if off < p.maxGone || p.topic.expires {
 		return true
 	}
@@ -241,7 +244,7 @@ func (p *part) mayBeGone(off int64) bool {
 		return false
 	}
 	s := p.known[off]
-	return s == nil || time.Since(s.sent) >= time.Duration(p.topic.retainMs)*time.Millisecond
+	return s == nil || time.Since(s.sent) >= time.Duration(p.topic.retainMs)*time.Millisecond-h.wrong
 }
 
 // deleting begins DeleteRecords before off; -1 is everything.
@@ -262,6 +265,13 @@ func (h *History) deleted(r request, start int64) {
 	if !h.replicated && (r.gen == r.p.gen || start <= r.p.floor) {
 		r.p.start = max(r.p.start, start)
 	}
+}
+
+// clockSet widens what depends on the clocks of brokers.
+func (h *History) clockSet(by time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wrong = max(h.wrong, by.Abs())
 }
 
 // fail ends the run. Called with mu held.

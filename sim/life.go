@@ -65,7 +65,7 @@ func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	l.port = l.c.fabric.listen(l.n.id)
-	if l.store, err = meta.Open(ctx, l.c.mutant.kv(l.meta), l.c.cluster, meta.Options{Logger: l.log}); err != nil {
+	if l.store, err = meta.Open(ctx, l.c.mutant.kv(l.meta), l.c.cluster, meta.Options{Logger: l.log, Wall: l.n.wall}); err != nil {
 		return fmt.Errorf("open metadata: %w", err)
 	}
 	l.parts.spawn(func(ctx context.Context) { l.store.Run(ctx) })
@@ -129,11 +129,11 @@ func (l *life) openArchive(ctx context.Context) error {
 	l.archive = tier.New(bucket, info, replica.Pointers{Store: l.store}, l.chunks, tier.Options{
 		Cluster: c.cluster, Incarnation: inc, Broker: l.n.id, MaxLag: ms("archive.max.lag.ms"), RestoreWindow: ms("archive.restore.window.ms"),
 		SupersededGrace: c.plan.supersededGrace, SweepInterval: c.plan.sweep, ChunkBytes: 1 << 10, ReadAheadBytes: 8 << 10,
-		Logger: l.log, Registerer: prometheus.NewRegistry(),
+		Wall: l.n.wall, Logger: l.log, Registerer: prometheus.NewRegistry(),
 	})
 	l.parts.spawn(func(ctx context.Context) { l.archive.Run(ctx) })
 	archivist := &control.Archivist{
-		NodeID: l.n.id, Store: l.store, Archive: l.archive, Pause: c.plan.sweep, Logger: l.log,
+		NodeID: l.n.id, Store: l.store, Archive: l.archive, Pause: c.plan.sweep, Wall: l.n.wall, Logger: l.log,
 		Window: func(t *meta.Topic) int64 { return l.inForce(t).RestoreWindowMs },
 	}
 	l.parts.spawn(func(ctx context.Context) { archivist.Run(ctx) })
@@ -162,7 +162,7 @@ func (l *life) startReplicas(ctx context.Context) (err error) {
 	})
 	m, err := replica.NewManager(l.disk, l.store, l.archive, replica.Options{
 		NodeID: id, Dir: dataDir, TopicConfig: l.topicConfig, RetentionCheck: c.plan.retentionCheck,
-		LocalMaxBytes: c.plan.localMax, OpenFiles: 8, Logger: l.log,
+		LocalMaxBytes: c.plan.localMax, OpenFiles: 8, Wall: l.n.wall, Logger: l.log,
 		Controlled: true, BrokerEpoch: l.brokerEpoch, MinISR: func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas },
 		Upstream: c.mutant.upstream(c, id, &broker.Upstream{NodeID: id, Peers: l.peers}),
 		LagMax:   c.shape.lagMax, Fetchers: c.shape.fetchers, HWCheckpoint: c.plan.retentionCheck,
@@ -175,7 +175,7 @@ func (l *life) startReplicas(ctx context.Context) (err error) {
 	}
 	l.server, err = broker.New(l.store, m, broker.Options{
 		NodeID: id, Rack: fmt.Sprint("rack", id), Advertised: l.advertised(), Rules: l.rules, Config: c.config, DefaultPartitions: 2, DefaultReplication: 3,
-		Logger: l.log,
+		Wall: l.n.wall, Logger: l.log,
 	})
 	if err != nil {
 		m.Abandon()

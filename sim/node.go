@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/internal/vfs"
@@ -26,7 +27,8 @@ type node struct {
 
 	hands baton // held by who starts or ends a life, also while that takes its time: a fault of this node waits for the last one
 
-	storeAway atomic.Bool // the way to the object store is cut
+	storeAway atomic.Bool  // the way to the object store is cut
+	ahead     atomic.Int64 // by how much its clock is ahead of the true time, ns
 
 	mu   sync.Mutex
 	life *life // guarded by mu; nil: none
@@ -47,7 +49,11 @@ func newNode(c *Cluster, id int32) *node {
 func (n *node) newDisk() {
 	n.disks++
 	n.files, n.dir = vfs.NewMem(), fmt.Sprintf("disk %d of broker %d", n.disks, n.id)
+	n.files.SetClock(n.wall)
 }
+
+// wall is what the broker's clock says.
+func (n *node) wall() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) }
 
 // now is the life that runs, nil if none does.
 func (n *node) now() *life {

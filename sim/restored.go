@@ -213,7 +213,7 @@ func (h *History) asOf(p *part, at moment, have map[int64]bool, m *manifest.Mani
 		case have[off] && s.sent.UnixMilli() > at.ms:
 			return off, fmt.Errorf("offset %d was appended %s later", off, s.sent.Sub(time.UnixMilli(at.ms)))
 		case have[off] || !s.acked || off >= m.Through || !ok || off < gone || windowMs < time.Hour.Milliseconds():
-		case s.vague || s.told.UnixMilli() > at.ms-2*record.AppendResolutionMs || p.deletedBefore(m, first, off):
+		case s.vague || s.told.UnixMilli() > at.ms-2*record.AppendResolutionMs || h.deletedBefore(p, m, first, off):
 		default:
 			return off, fmt.Errorf("offset %d, acknowledged %s before, is missing", off, time.UnixMilli(at.ms).Sub(s.told))
 		}
@@ -222,13 +222,13 @@ func (h *History) asOf(p *part, at moment, have map[int64]bool, m *manifest.Mani
 }
 
 // deletedBefore tells whether the record was rightly deleted before it could be archived.
-func (p *part) deletedBefore(m *manifest.Manifest, first, off int64) bool {
+func (h *History) deletedBefore(p *part, m *manifest.Manifest, first, off int64) bool {
 	if off < first {
-		return p.mayBeGone(off)
+		return h.mayBeGone(p, off)
 	}
 	for _, g := range m.Gaps {
 		if g.From <= off && off < g.To {
-			return p.mayBeGone(off)
+			return h.mayBeGone(p, off)
 		}
 	}
 	return false

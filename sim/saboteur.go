@@ -43,7 +43,7 @@ func (s *saboteur) run(ctx context.Context) {
 			break
 		}
 		n := s.c.nodes[s.rng.IntN(len(s.c.nodes))]
-		switch s.rng.IntN(16) {
+		switch s.rng.IntN(18) {
 		case 0, 1:
 			s.end(ctx, n, kill)
 		case 2, 3:
@@ -62,6 +62,8 @@ func (s *saboteur) run(ctx context.Context) {
 			s.metaAway(ctx, n)
 		case 14:
 			s.metaFlaky()
+		case 15, 16:
+			s.setClock(ctx, n)
 		default:
 			s.store(ctx, n)
 		}
@@ -343,6 +345,24 @@ func (s *saboteur) metaAway(ctx context.Context, n *node) {
 	})
 }
 
+// clockMax is how wrong a clock may be.
+const clockMax = time.Hour
+
+// setClock sets a broker's clock forward or back, and right again after a while.
+func (s *saboteur) setClock(ctx context.Context, n *node) {
+	by := time.Duration(s.rng.Int64N(int64(2*clockMax))) - clockMax
+	if s.rng.IntN(3) == 0 {
+		by /= 1000 // seconds
+	}
+	s.c.event("the clock of broker %d is set to %s from now", n.id, by)
+	s.c.history.clockSet(by)
+	n.ahead.Store(int64(by))
+	s.later(ctx, s.ms(30_000), func() {
+		s.c.event("the clock of broker %d is right again", n.id)
+		n.ahead.Store(0)
+	})
+}
+
 func (s *saboteur) metaFlaky() {
 	fail, late := []float64{0, 0.05, 0.3}[s.rng.IntN(3)], []float64{0, 0.05, 0.2}[s.rng.IntN(3)]
 	slow := []time.Duration{usualSlow, 50 * time.Millisecond, time.Second}[s.rng.IntN(3)]
@@ -372,5 +392,6 @@ func (s *saboteur) heal() {
 	s.c.store.SetRules()
 	for _, n := range s.c.nodes {
 		n.storeAway.Store(false)
+		n.ahead.Store(0)
 	}
 }
