@@ -27,6 +27,7 @@ type node struct {
 
 	hands baton // held by who starts or ends a life, also while that takes its time: a fault of this node waits for the last one
 
+	draining  atomic.Bool  // it is about to leave
 	storeAway atomic.Bool  // the way to the object store is cut
 	ahead     atomic.Int64 // by how much its clock is ahead of the true time, ns
 

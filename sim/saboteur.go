@@ -43,7 +43,7 @@ func (s *saboteur) run(ctx context.Context) {
 			break
 		}
 		n := s.c.nodes[s.rng.IntN(len(s.c.nodes))]
-		switch s.rng.IntN(18) {
+		switch s.rng.IntN(19) {
 		case 0, 1:
 			s.end(ctx, n, kill)
 		case 2, 3:
@@ -53,7 +53,7 @@ func (s *saboteur) run(ctx context.Context) {
 		case 5, 6:
 			s.end(ctx, n, drained)
 		case 7:
-			s.end(ctx, n, diskError)
+			s.badDisk(ctx, n)
 		case 8, 9:
 			s.freeze(ctx, n)
 		case 10, 11, 12:
@@ -64,6 +64,8 @@ func (s *saboteur) run(ctx context.Context) {
 			s.metaFlaky()
 		case 15, 16:
 			s.setClock(ctx, n)
+		case 17:
+			s.badDisk(ctx, n)
 		default:
 			s.store(ctx, n)
 		}
@@ -77,22 +79,39 @@ func (s *saboteur) run(ctx context.Context) {
 type ending int
 
 const (
-	kill      ending = iota // kill -9
-	machine                 // power loss: what was not synced is torn
-	lost                    // and the disk with it: it comes back empty, or as it was earlier
-	drained                 // SIGTERM
-	diskError               // a call to the disk fails, then kill -9
+	kill    ending = iota // kill -9
+	machine               // power loss: what was not synced is torn
+	lost                  // and the disk with it: it comes back empty, or as it was earlier
+	drained               // SIGTERM
 )
 
-var endings = []string{"killed", "crashed", "lost", "drained", "killed after a disk error"}
+var endings = []string{"killed", "crashed", "lost", "drained"}
 
 // end ends a broker's process and starts another after a while. Everything is drawn here, since what follows runs beside other faults.
 func (s *saboteur) end(ctx context.Context, n *node, how ending) {
-	seed, down, before := s.rng.Uint64(), s.ms(9000), s.ms(3000)
+	seed, down := s.rng.Uint64(), s.ms(9000)
 	empty := s.rng.IntN(2) == 0
 	if (how == machine || how == lost) && !s.c.shape.machines {
 		how = kill
 	}
+	if !n.hands.TryLock() {
+		return
+	}
+	s.wg.Go(func() {
+		defer n.hands.Unlock()
+		if !s.finish(n, how, seed, empty) {
+			return
+		}
+		pause(ctx, down)
+		n.start(s.c.ctx)
+	})
+}
+
+// badDisk fails one call to a broker's disk, or leaves it little room for a while. What the disk has refused is offline on that broker
+// until it starts anew: at once, or when something else ends it. All the rest of it is served meanwhile.
+func (s *saboteur) badDisk(ctx context.Context, n *node) {
+	full, again, lasts, down := s.rng.IntN(2) == 0, s.rng.IntN(3) == 0, s.ms(8000), s.ms(3000)
+	room := s.rng.IntN(8 << 10)
 	op := []string{"write", "sync", "rename", "read", "open", "syncdir", "truncate"}[s.rng.IntN(7)]
 	nth := 1 + s.rng.IntN(10)
 	if !n.hands.TryLock() {
@@ -100,17 +119,20 @@ func (s *saboteur) end(ctx context.Context, n *node, how ending) {
 	}
 	s.wg.Go(func() {
 		defer n.hands.Unlock()
-		if how == diskError {
+		n.doubtful = true
+		if full {
+			s.c.event("broker %d: the disk has room for %d bytes", n.id, room)
+			n.files.SetSpace(int64(room))
+		} else {
 			s.c.event("broker %d: %s %d from now fails", n.id, op, nth)
-			n.doubtful = true
 			n.files.FailNth(nth, op, "", nil)
-			pause(ctx, before)
 		}
-		if !s.finish(n, how, seed, empty) {
-			return
+		pause(ctx, lasts)
+		n.files.SetSpace(-1)
+		if again && s.finish(n, kill, 0, false) {
+			pause(ctx, down)
+			n.start(s.c.ctx)
 		}
-		pause(ctx, down)
-		n.start(s.c.ctx)
 	})
 }
 
@@ -121,6 +143,11 @@ func (s *saboteur) finish(n *node, how ending, seed uint64, empty bool) bool {
 		return false
 	}
 	if how == drained {
+		if !s.beginDrain(n) {
+			s.c.event("broker %d is not drained", n.id)
+			return false
+		}
+		defer n.draining.Store(false)
 		s.c.event("broker %d drains", n.id)
 		if err := l.drain(); err != nil {
 			s.c.event("broker %d drained: %v", n.id, err)
@@ -198,6 +225,28 @@ func (s *saboteur) mayEnd(n *node) bool {
 	return ok
 }
 
+// beginDrain says that the broker may be drained. It is not where two others have lost something of a partition and the controller does
+// not know of it: it would hand over to them, who together are enough for min.insync.replicas.
+func (s *saboteur) beginDrain(n *node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget()
+	ok := true
+	s.eachISR(n.id, func(p *meta.Partition, others []int32) {
+		lost := 0
+		for _, o := range others {
+			if s.taints(o, p.ID) {
+				lost++
+			}
+		}
+		if lost > 1 && !slices.ContainsFunc(others, func(o int32) bool { return s.sound(o, p.ID) }) {
+			ok = false
+		}
+	})
+	n.draining.Store(ok)
+	return ok
+}
+
 // await waits until the broker's process may end.
 func (s *saboteur) await(ctx context.Context, n *node) {
 	for ; ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
@@ -230,7 +279,8 @@ func (s *saboteur) taints(id int32, p manifest.PartitionID) bool {
 // sound says that the broker runs, that the cluster knows its process, and that its disk lacks nothing of p.
 func (s *saboteur) sound(id int32, p manifest.PartitionID) bool {
 	img, err := s.c.image()
-	return err == nil && !s.taints(id, p) && s.c.node(id).admitted(img)
+	n := s.c.node(id)
+	return err == nil && !s.taints(id, p) && !n.draining.Load() && n.admitted(img)
 }
 
 func (s *saboteur) taint(n *node, l *life) {
