@@ -76,6 +76,7 @@ func NewCluster(seed uint64, o Options) *Cluster {
 	}
 	c.caller = func(rng *rand.Rand) caller { return newRouter(c, rng) }
 	c.leader = c.led
+	c.told = c.owners.told
 	c.undelete = func(context.Context, manifest.TopicID) error { return errNoBroker }
 	var err error
 	c.config, _, err = config.New(map[string]string{

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"math"
 	"strings"
 
 	"github.com/varvelog/varve/broker/replica"
@@ -46,6 +47,7 @@ func ClusterMutants() []ClusterMutant {
 		{Name: "the high watermark does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
 			return &boaster{Upstream: u, c: c, id: id}
 		}},
+		{Name: "a follower takes its end for the high watermark", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return hastyFollower{u} }},
 	}
 }
 
@@ -60,6 +62,22 @@ func (f forgetfulFollower) Fetch(ctx context.Context, leader int32, lane int, r 
 		c.Parts = append(c.Parts, p)
 	}
 	return f.Upstream.Fetch(ctx, leader, lane, &c)
+}
+
+// hastyFollower believes that all that a leader has is committed.
+type hastyFollower struct{ replica.Upstream }
+
+func (f hastyFollower) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
+	a, err := f.Upstream.Fetch(ctx, leader, lane, r)
+	if err != nil {
+		return nil, err
+	}
+	for i := range a.Parts {
+		if p := &a.Parts[i]; p.Err == nil && !p.Diverging {
+			p.HW = math.MaxInt64
+		}
+	}
+	return a, nil
 }
 
 // carelessKV drops the guard on the partition's record from changes of ISRs, which are those guarded by registrations.

@@ -84,7 +84,14 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	if c.c.certain() {
 		c.w.history.watermark(r, a.HighWatermark, a.LogStartOffset)
 	}
-	return c.w.history.batches(r, off, a.RecordBatches)
+	if next, err = c.w.history.batches(r, off, a.RecordBatches); err == nil && c.w.told != nil {
+		end := a.HighWatermark
+		if next > off {
+			end = max(end, next)
+		}
+		c.w.told(p, end)
+	}
+	return next, err
 }
 
 // batches enters what a read from off returned: whole batches, the last one maybe cut short; the first holds off, and nothing is

@@ -17,7 +17,8 @@ import (
 type History struct {
 	w *stage
 
-	// replicated says that brokers share a partition: what DeleteRecords has answered may be unknown to the next leader for a while.
+	// replicated says that brokers share a partition: who asks for acks=1 may lose what is acknowledged, and a reader is given nothing that
+	// one broker alone has.
 	replicated bool
 	dropped    func(*topic) // a topic goes, and the group offsets of it
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,29 @@ type owned struct {
 
 func newOwners(c *Cluster) *owners {
 	return &owners{c: c, epoch: map[ownedEpoch]*life{}, hw: map[owned]int64{}}
+}
+
+// told checks what a reader was given by any replica: it is on all that are in sync now, whoever that is, or it was not committed.
+func (o *owners) told(p *part, end int64) {
+	mp, err := o.c.record(p)
+	if err != nil {
+		return // deleted meanwhile
+	}
+	for _, id := range mp.ISR {
+		rp := o.c.node(id).partition(p)
+		if rp == nil || rp.LEO() >= end {
+			continue
+		}
+		o.c.faults.mu.Lock()
+		o.c.faults.forget()
+		sound := o.c.faults.sound(id, p.id)
+		o.c.faults.mu.Unlock()
+		// Still the same log, and still in sync.
+		if now, err := o.c.record(p); err == nil && sound && slices.Contains(now.ISR, id) && o.c.node(id).partition(p) == rp && rp.LEO() < end {
+			o.c.violate("readers see only what is committed", fmt.Sprintf("%s-%d (%s): up to %d, broker %d of ISR %v ends at %d",
+				p.topic.name, p.id.Partition, p.topic.id, end, id, now.ISR, rp.LEO()))
+		}
+	}
 }
 
 const look = 40 * time.Millisecond

@@ -29,7 +29,9 @@ type stage struct {
 	late    bool // a write to the object store may have landed when nobody waited for it any more; owned by the nemesis
 
 	// caller makes a client. leader is the partition where it is led, nil if it is not. undelete brings a topic back as an operator does.
+	// told looks at where that ends which a reader was given, or was told is committed; nil: there is nothing to compare it with.
 	caller   func(rng *rand.Rand) caller
+	told     func(p *part, end int64)
 	leader   func(p *part) *replica.Partition
 	undelete func(ctx context.Context, id manifest.TopicID) error
 }
