@@ -263,7 +263,7 @@ func (h *History) deleting(p *part, off int64) request {
 func (h *History) deleted(r request, start int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.replicated && (r.gen == r.p.gen || start <= r.p.floor) {
+	if r.gen == r.p.gen || start <= r.p.floor {
 		r.p.start = max(r.p.start, start)
 	}
 }
