@@ -38,7 +38,7 @@ func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 	log, m := p.src.Log(), p.view.Load().man
 	committed := p.src.Committed()
 	gaps, through := gapsBefore(m, log.LogStart(), log.LocalStart(), committed, p.a.o.Wall)
-	p.noteWaiting(through, committed, now)
+	since := p.noteWaiting(through, committed, now)
 	local := max(log.LocalStart(), log.LogStart()) // below it nothing can be read any more
 	if len(gaps) == 0 && committed <= through && tailsBegin(m, local) == through {
 		return nil, time.Time{} // idle: not even the segments are looked at
@@ -52,7 +52,7 @@ func (p *Partition) nextUpload(now time.Time) (u *upload, at time.Time) {
 	if committed <= through {
 		return nil, time.Time{}
 	}
-	due := p.since.Load().Add(p.maxLag())
+	due := since.Add(p.maxLag())
 	if now.Before(due) && p.flushTarget() <= through {
 		return nil, due
 	}
@@ -91,14 +91,18 @@ func rolled(m *manifest.Manifest, segs []localseg.SegmentInfo, localStart, throu
 	return part{}, false
 }
 
-// noteWaiting keeps the time since when the oldest unarchived record has waited, from the looks that followed its append.
-func (p *Partition) noteWaiting(through, committed int64, now time.Time) {
-	switch {
-	case committed <= through:
+// noteWaiting keeps the time since when the oldest unarchived record has waited, from the looks that followed its append, and returns it
+// where there is one.
+func (p *Partition) noteWaiting(through, committed int64, now time.Time) time.Time {
+	if committed <= through {
 		p.since.Store(nil)
-	case p.since.Load() == nil:
-		p.since.Store(&now)
+		return now
 	}
+	if since := p.since.Load(); since != nil {
+		return *since
+	}
+	p.since.Store(&now)
+	return now
 }
 
 // startWaiting asks the log since when its unarchived records have waited: nobody has looked when they came.
