@@ -124,7 +124,10 @@ func (s *Server) restored(ctx context.Context, img *meta.Image, n newTopic, plan
 	if err != nil {
 		return meta.TopicSpec{}, refuse(kerr.InvalidRequest, "restore into %q: %v", n.name, err)
 	}
-	n.partitions, n.replication, n.assignment = int32(len(restored.Pointers)), s.Options.DefaultReplication, nil
+	n.partitions, n.assignment = int32(len(restored.Pointers)), nil
+	if n.replication == -1 && restored.Replication > 0 {
+		n.replication = restored.Replication
+	}
 	set := n.configs
 	n.configs = restored.Configs
 	if n.configs == nil {

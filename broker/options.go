@@ -84,6 +84,7 @@ func (o *Options) fill() error {
 // Restored is a topic as an archive has it, ready to be created: a pointer and a first leader epoch for each partition.
 type Restored struct {
 	ID          manifest.TopicID // of the new topic
+	Replication int16            // if the request does not say how many replicas; 0: default.replication.factor
 	Configs     map[string]string
 	Pointers    []meta.Pointer
 	FirstEpochs []int32

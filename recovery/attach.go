@@ -27,6 +27,7 @@ type Attacher struct {
 // Attachment is a topic ready to be created: its id, configuration, and each partition's pointer and first leader epoch.
 type Attachment struct {
 	ID          manifest.TopicID
+	Replication int16 // replicas that the topic has in this cluster which it is restored from; 0: it is not known here
 	Configs     map[string]string
 	Pointers    []meta.Pointer
 	FirstEpochs []int32
@@ -219,7 +220,7 @@ func (j *attachment) plan(ctx context.Context, n int32, tip *manifest.Manifest) 
 
 // build writes the new topic's manifests.
 func (j *attachment) build(ctx context.Context) (Attachment, error) {
-	out := Attachment{ID: j.id, Configs: j.order.Configs, Pointers: make([]meta.Pointer, len(j.parts)), FirstEpochs: make([]int32, len(j.parts))}
+	out := Attachment{ID: j.id, Replication: j.replication(), Configs: j.order.Configs, Pointers: make([]meta.Pointer, len(j.parts)), FirstEpochs: make([]int32, len(j.parts))}
 	if j.validateOnly {
 		return out, nil
 	}
@@ -246,6 +247,22 @@ func (j *attachment) build(ctx context.Context) (Attachment, error) {
 		err = j.Store.AdvanceProducerIDs(ctx, (largest/producerBlock+1)*producerBlock)
 	}
 	return out, err
+}
+
+// replication is what the topic has where it comes from this cluster, and has not been collected. An archive does not tell.
+func (j *attachment) replication() int16 {
+	if j.order.Archive != j.Info.ID {
+		return 0
+	}
+	img := j.Store.Image()
+	t := img.TopicsByID[j.order.ID]
+	if t == nil {
+		t = img.Deleted[j.order.ID]
+	}
+	if t == nil || len(t.Partitions) == 0 {
+		return 0
+	}
+	return int16(len(t.Partitions[0].Replicas))
 }
 
 // each runs f for every partition, some at once.

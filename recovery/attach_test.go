@@ -140,6 +140,22 @@ func TestValidationWritesNothing(t *testing.T) {
 	})
 }
 
+func TestReplicasAreAsManyAsTheTopicHasWhereItComesFrom(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *net) {
+		a, b := newCluster(t, n, "mem://a"), newCluster(t, n, "mem://b")
+		topic := a.topic("orders", 1)
+		a.produce(topic, 0, 10)
+		a.pass(time.Minute)
+		_, order := a.order(latest())
+		for c, want := range map[*cluster]int16{a: int16(len(topic.Partitions[0].Replicas)), b: 0} {
+			made, err := c.attacher().Attach(t.Context(), "again", order, true)
+			if err != nil || made.Replication != want {
+				t.Fatalf("%d replicas, want %d: %v", made.Replication, want, err)
+			}
+		}
+	})
+}
+
 func TestATopicComesFromAnotherClusterUnderALease(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *net) {
 		a, b := newCluster(t, n, "mem://a"), newCluster(t, n, "mem://b")

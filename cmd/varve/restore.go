@@ -25,6 +25,7 @@ type restoreFlags struct {
 	topics, maps                            []string
 	suffix                                  string
 	into, dataDir, archiveURL               string
+	replication                             int16
 	dryRun                                  bool
 	consistency                             string
 }
@@ -55,6 +56,7 @@ cannot be restored, 5 some topics failed (run the same command again).`,
 	fl.StringVar(&f.into, "into", "", "HOST:PORT of a running cluster to restore into")
 	fl.StringArrayVar(&f.maps, "map", nil, "old=new name, with --into; again for each")
 	fl.StringVar(&f.suffix, "to-suffix", ".restored", "added to the names that --map does not have, with --into")
+	fl.Int16Var(&f.replication, "replication-factor", -1, "replicas of what is restored, with --into (default: as the topic has in that cluster, else its default.replication.factor)")
 	fl.StringVar(&f.dataDir, "data-dir", "", "directory to make for varve dev")
 	fl.StringVar(&f.archiveURL, "archive-url", "", "archive of the new cluster, with --data-dir (default: a directory in it)")
 	fl.StringVar(&f.consistency, "consistency", "partition", "partition: each is cut by itself; there is no other mode yet")
@@ -81,6 +83,8 @@ func (f *restoreFlags) check(cmd *cobra.Command) error {
 		return usagef("no destination: give --into HOST:PORT or --data-dir DIR, or --dry-run to see the plan")
 	case f.dataDir != "" && (changed("map") || changed("to-suffix")):
 		return usagef("--map and --to-suffix go with --into: a cluster in a new directory keeps its names")
+	case changed("replication-factor") && (f.into == "" || f.replication < 1):
+		return usagef("--replication-factor is at least 1, and goes with --into")
 	case f.archiveURL != "" && f.dataDir == "":
 		return usagef("--archive-url goes with --data-dir")
 	case f.consistency != "partition":

@@ -62,6 +62,8 @@ func TestRestoreRefusesWhatMakesNoSense(t *testing.T) {
 		{"--repo R --type offset --target x --dry-run", exitUsage, "offset target"},
 		{"--repo R --type latest --data-dir D --map a=b", exitUsage, "go with --into"},
 		{"--repo R --type latest --data-dir D --to-suffix x", exitUsage, "go with --into"},
+		{"--repo R --type latest --data-dir D --replication-factor 3", exitUsage, "goes with --into"},
+		{"--repo R --type latest --into x:1 --replication-factor 0", exitUsage, "at least 1"},
 		{"--repo R --type latest --dry-run --archive-url R", exitUsage, "goes with --data-dir"},
 		{"--repo R --type latest --dry-run --output yaml", exitUsage, "neither text nor json"},
 		{"--repo R --type latest --dry-run --consistency cut", exitUsage, "only partition"},

@@ -34,7 +34,7 @@ func (f *restoreFlags) intoCluster(ctx context.Context, repo string, req recover
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	adm.SetTimeoutMillis(60_000)
-	c := &clusterRestore{cl: cl, adm: adm, plan: plan, out: out, res: &recovery.Result{Plan: plan, Topics: make([]recovery.RestoredTopic, len(plan.Topics))}}
+	c := &clusterRestore{cl: cl, adm: adm, plan: plan, out: out, rf: f.replication, res: &recovery.Result{Plan: plan, Topics: make([]recovery.RestoredTopic, len(plan.Topics))}}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
@@ -55,6 +55,7 @@ type clusterRestore struct {
 	adm    *kadm.Client
 	plan   *recovery.Plan
 	out    printer
+	rf     int16 // -1: the cluster chooses
 	res    *recovery.Result
 	orders []recovery.Order
 	bodies []string
@@ -95,7 +96,7 @@ func (c *clusterRestore) prepare(ctx context.Context) error {
 			continue
 		}
 		name := c.plan.Topics[i].Name
-		r, err := c.adm.ValidateCreateTopics(ctx, -1, -1, map[string]*string{restorePlanConfig: &c.bodies[i]}, name)
+		r, err := c.adm.ValidateCreateTopics(ctx, -1, c.rf, map[string]*string{restorePlanConfig: &c.bodies[i]}, name)
 		if err == nil {
 			err = topicRefusal(r[name])
 		}
@@ -121,7 +122,7 @@ func topicRefusal(r kadm.CreateTopicResponse) error {
 func (c *clusterRestore) restore(ctx context.Context, i int) {
 	t, res := &c.plan.Topics[i], &c.res.Topics[i]
 	if !res.Done {
-		r, err := c.adm.CreateTopics(ctx, -1, -1, map[string]*string{restorePlanConfig: &c.bodies[i]}, t.Name)
+		r, err := c.adm.CreateTopics(ctx, -1, c.rf, map[string]*string{restorePlanConfig: &c.bodies[i]}, t.Name)
 		if err == nil {
 			err = topicRefusal(r[t.Name])
 		}

@@ -32,7 +32,7 @@ func (n *node) restore(ctx context.Context, topic, plan string, validateOnly boo
 	if err != nil {
 		return broker.Restored{}, err
 	}
-	return broker.Restored{ID: made.ID, Configs: made.Configs, Pointers: made.Pointers, FirstEpochs: made.FirstEpochs}, nil
+	return broker.Restored{ID: made.ID, Replication: made.Replication, Configs: made.Configs, Pointers: made.Pointers, FirstEpochs: made.FirstEpochs}, nil
 }
 
 // keepLease is how an attached archive is held: under the lease that the restore has taken, for good, and if that has lapsed under a new
