@@ -26,18 +26,21 @@ func life(w *world, n *node) {
 	}
 	w.roll()
 	settle(n)
-	time.Sleep(3 * time.Hour)
+	time.Sleep(9 * time.Minute)
 	synctest.Wait()
 }
 
 // A broker dies at the k-th call to the bucket or the metadata store, which may or may not have been done. The next leader
 // goes on: nothing committed is lost, nothing listed is missing, and in the end only listed objects are left.
 func TestCrashAtEveryStepLosesNothingAndLeavesNothing(t *testing.T) {
-	config := TopicConfig{RestoreWindowMs: hour}
+	// A mark is written every ten seconds: the window is a short one, so that most of the calls are others.
+	const window = 3 * time.Minute
+	config := TopicConfig{RestoreWindowMs: window.Milliseconds()}
 	for _, effect := range []string{"before", "after", "pointer before", "pointer after"} {
 		for k := 1; ; k++ {
 			reached := false
 			in(t, func(t *testing.T, w *world) {
+				w.opts.RestoreWindow, w.opts.SupersededGrace, w.opts.SweepInterval = window, window, window
 				w.opts.RetryMin, w.opts.RetryMax = 10*time.Hour, 10*time.Hour // what fails first is the last it does
 				n := w.lead(config)
 				arm(w, effect, k)
@@ -56,7 +59,7 @@ func TestCrashAtEveryStepLosesNothingAndLeavesNothing(t *testing.T) {
 				w.append(17)
 				w.roll()
 				settle(n)
-				time.Sleep(5 * time.Hour)
+				time.Sleep(15 * time.Minute)
 				synctest.Wait()
 				m := w.check()
 				start := w.src.log.LogStart()
@@ -66,6 +69,7 @@ func TestCrashAtEveryStepLosesNothingAndLeavesNothing(t *testing.T) {
 				}
 			})
 			if !reached {
+				t.Logf("%s: %d calls", effect, k-1)
 				if k < 10 {
 					t.Fatalf("%s: only %d calls", effect, k)
 				}
