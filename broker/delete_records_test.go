@@ -99,3 +99,26 @@ func TestDeleteRecordsThatWaitsIsToldOfTheNewLeader(t *testing.T) {
 		}
 	})
 }
+
+func TestFollowerThatWasAwayDoesNotBringDeletedRecordsBack(t *testing.T) {
+	inBubble(t, 3, func(c *trio) { c.minISR = 1 }, func(c *trio) {
+		tp := c.topic("t", 1, 2, 3)
+		for range 10 {
+			c.mustProduce(1, tp, "a")
+		}
+		c.brokers[3].stop(false)
+		c.elect(tp, 1, 1, 2)
+		if p := c.deleteRecords(1, tp, 4, time.Minute); p.ErrorCode != 0 || p.LowWatermark != 4 {
+			t.Fatalf("%+v, want low watermark 4", p)
+		}
+		c.start(3)
+		began := time.Now()
+		c.isr(tp, 1, 2, 3)
+		if start := c.hosted(3, tp).LogStart(); start != 4 {
+			t.Fatalf("broker 3 is in sync and its log begins at %d: it may be elected", start)
+		}
+		if d := time.Since(began); d > 300*time.Millisecond {
+			t.Errorf("in sync after %s: it was not told at once where the log begins", d)
+		}
+	})
+}

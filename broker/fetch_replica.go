@@ -44,10 +44,18 @@ func (c *conn) countReplicated(follower int32) {
 	}
 }
 
-// news says that the session has been told another log start than there is now, for which a DeleteRecords may wait, or another high
-// watermark, where consumers read from followers (KIP-392): these are told at once, others with their next records.
+// news says that the session has been told another log start than there is now, or that a new one has a follower with another, for which
+// a DeleteRecords may wait, or the follower's way into the ISR; or another high watermark, where consumers read from followers (KIP-392).
+// These are told at once, others with their next records.
 func (f *fetchPart) news(racks bool) bool {
-	return f.cached != nil && (racks && f.slice.HighWatermark != f.cached.hw || f.cached.logStart >= 0 && f.slice.LogStart != f.cached.logStart)
+	if f.cached == nil {
+		return false
+	}
+	start := f.cached.logStart
+	if start < 0 {
+		start = f.replicaStart
+	}
+	return racks && f.slice.HighWatermark != f.cached.hw || start >= 0 && f.slice.LogStart != start
 }
 
 const (

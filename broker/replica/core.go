@@ -47,7 +47,7 @@ const (
 	Restarted                       // the log was replaced by one that ends at LEO, all of it committed
 	Truncated                       // the log now ends at LEO
 	Told                            // the leader's answer, which did not diverge, says that its high watermark is HW
-	Fetched                         // follower Replica asked for LEO, so it has everything below, from LogStart on
+	Fetched                         // follower Replica asked for LEO, so it has everything below, from LogStart on; this log begins at Start
 	Ticked                          // time has passed
 	Known                           // the metadata has Replicas and ISR at Version, in Epoch
 	Refused                         // the proposal of Version was not written and cannot be any more
@@ -64,6 +64,7 @@ type Event struct {
 	LEO      int64
 	HW       int64
 	LogStart int64 // of a follower's log
+	Start    int64 // of this broker's log
 	NowMs    int64 // of a clock that never goes back
 	Replicas []int32
 	ISR      []int32

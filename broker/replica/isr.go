@@ -83,13 +83,17 @@ func (c *Core) fetched(e Event) Effect {
 	}
 	f.leo, f.leaderLEO, f.fetchedMs = e.LEO, c.leo, e.NowMs
 	moved := c.advance()
-	return Effect{HWMoved: moved, Began: began, Propose: c.expand(f, e.Eligible)}
+	return Effect{HWMoved: moved, Began: began, Propose: c.expand(f, e)}
 }
 
 // expand proposes a follower for the ISR once it has everything that is, or may have been, committed: up to the high watermark, and up
-// to the end that this leader's log had at its election, since its high watermark may be older than the last leader's (PROTOCOLS 7.2).
-func (c *Core) expand(f *follower, eligible bool) *Proposal {
-	if f.inSync || !eligible || c.proposal != nil || f.leo < c.hw || f.leo < c.epochStart {
+// to the end that this leader's log had at its election, since its high watermark may be older than the last leader's (PROTOCOLS 7.2);
+// and once it has taken over where this log begins. A DeleteRecords does not wait for who was away: elected without that, it would
+// bring back what was deleted. Kafka lets it.
+//
+// A deletion that comes after this look waits for it: it lives, or its registration is gone, and then the proposal is refused.
+func (c *Core) expand(f *follower, e Event) *Proposal {
+	if f.inSync || !e.Eligible || c.proposal != nil || f.leo < c.hw || f.leo < c.epochStart || f.logStart < e.Start {
 		return nil
 	}
 	p := &Proposal{Epoch: c.epoch, Version: c.version, Joiners: []Joiner{{f.id, f.brokerEpoch}}}

@@ -74,6 +74,7 @@ type play struct {
 	isr      []int32
 
 	exposed []int32 // epochs of the records that some high watermark has covered: none of them may change
+	deleted int64   // records below it were deleted, and nobody waits for that any more: they may not come back
 }
 
 // actor is a broker: its core, and its log as the epoch of each record.
@@ -82,10 +83,12 @@ type actor struct {
 	process int64 // broker epoch
 	core    Core
 	log     []int32
+	start   int64     // of its log
 	lost    *Proposal // written, or not, but the answer is under way
 	late    []question
 
 	draining bool
+	away     bool // not registered
 }
 
 // question is a fetch under way.
@@ -94,6 +97,7 @@ type question struct {
 	process int64
 	epoch   int32
 	leo     int64
+	start   int64
 	fetched int32
 }
 
@@ -114,7 +118,9 @@ func (w *play) wrong() string {
 		}
 	}
 	for _, id := range w.isr {
-		if a := w.nodes[id]; len(a.log) < len(w.exposed) || !slices.Equal(a.log[:len(w.exposed)], w.exposed) {
+		if a := w.nodes[id]; a.start < w.deleted {
+			return fmt.Sprintf("broker %d is in sync and its log begins at %d, deleted was up to %d", id, a.start, w.deleted)
+		} else if len(a.log) < len(w.exposed) || !slices.Equal(a.log[:len(w.exposed)], w.exposed) {
 			return fmt.Sprintf("broker %d is in sync with %v, exposed was %v", id, a.log, w.exposed)
 		}
 	}
@@ -125,6 +131,9 @@ func (w *play) say(a *actor, eff Effect) []string {
 	c := &a.core
 	role := map[role]string{idle: "idle", leading: "leads", following: "follows"}[c.role]
 	s := fmt.Sprintf("%d %s epoch %d log %s hw %d", a.id, role, c.epoch, show(a.log), c.hw)
+	if a.start > 0 {
+		s += fmt.Sprintf(" start %d", a.start)
+	}
 	if c.role == leading {
 		s += fmt.Sprintf(" isr %v", c.isr)
 		if c.proposal != nil {
@@ -223,6 +232,20 @@ func (w *play) step(words []string) []string {
 		w.isr = slices.DeleteFunc(slices.Clone(w.isr), func(id int32) bool { return id == a.id })
 		w.version++
 		return []string{fmt.Sprintf("metadata: isr %v", w.isr)}
+	case "away": // away BROKER: its registration ends; restart brings it back
+		w.nodes[num(0)].away = true
+		return nil
+	case "delete": // delete LEADER N: records below N; what of that has to survive any election now, since nobody waits for it any more
+		a := w.nodes[num(0)]
+		a.start = int64(num(1))
+		low := a.start
+		for _, f := range a.core.followers {
+			if !w.nodes[f.id].away || f.inSync || f.proposed {
+				low = min(low, f.logStart)
+			}
+		}
+		w.deleted = max(w.deleted, low)
+		return []string{fmt.Sprintf("deleted up to %d", low)}
 	case "learn": // learn BROKER...: they see the metadata as it is now
 		var out []string
 		for i := range plain {
@@ -274,7 +297,7 @@ func (w *play) step(words []string) []string {
 		hw, _ := strconv.Atoi(named["hw"])
 		a.log = a.log[:len(a.log)-lose]
 		a.process++
-		a.draining = false
+		a.draining, a.away = false, false
 		a.core = Core{self: a.id, lagMs: 100, minISR: a.core.minISR}
 		return w.say(a, a.core.Step(Event{Kind: Opened, LEO: int64(len(a.log)), HW: int64(hw)}))
 	}
@@ -295,7 +318,7 @@ func (w *play) learn(a *actor) []string {
 
 func (w *play) question(a *actor) question {
 	leo := int64(len(a.log))
-	return question{from: a.id, process: a.process, epoch: a.core.epoch, leo: leo, fetched: fetchedEpoch(historyOf(a.log), leo)}
+	return question{from: a.id, process: a.process, epoch: a.core.epoch, leo: leo, start: a.start, fetched: fetchedEpoch(historyOf(a.log), leo)}
 }
 
 // asked says that nothing has changed at a since it asked: it has one question under way, and goes on from its answer.
@@ -329,14 +352,17 @@ func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	if q.leo > end {
 		return []string{"offset out of range"}
 	}
-	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, NowMs: w.now, Eligible: a.process == q.process && !a.draining})
+	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, LogStart: q.start, Start: l.start, NowMs: w.now,
+		Eligible: a.process == q.process && !a.draining && !a.away})
 	out := w.say(l, eff)
 	if eff.Stale || lost || !w.asked(a, q) {
 		return out
 	}
 	a.log = append(a.log, l.log[q.leo:]...)
 	a.core.Step(Event{Kind: Appended, LEO: int64(len(a.log))})
-	return append(out, w.say(a, a.core.Step(Event{Kind: Told, HW: l.core.hw}))...)
+	told := a.core.Step(Event{Kind: Told, HW: l.core.hw})
+	a.start = max(a.start, min(l.start, a.core.hw))
+	return append(out, w.say(a, told)...)
 }
 
 // write is the metadata's transaction, with its guards.
@@ -346,7 +372,7 @@ func (w *play) write(a *actor, p *Proposal, unheard bool) []string {
 	}
 	refused := p.Version != w.version || p.Epoch != w.epoch
 	for _, j := range p.Joiners {
-		refused = refused || w.nodes[j.ID].process != j.BrokerEpoch
+		refused = refused || w.nodes[j.ID].process != j.BrokerEpoch || w.nodes[j.ID].away
 	}
 	if refused {
 		out := []string{"metadata: refused"}

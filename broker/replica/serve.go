@@ -17,7 +17,7 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset, logStart int64) 
 	}
 	b := p.m.store.Image().Brokers[replica]
 	e := Event{
-		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, LogStart: logStart, NowMs: p.m.nowMs(),
+		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, LogStart: logStart, Start: p.log.LogStart(), NowMs: p.m.nowMs(),
 		Eligible: b != nil && !b.Fenced && !b.Draining && b.Epoch == brokerEpoch,
 	}
 	if rec := p.m.record(p); rec != nil && slices.Contains(rec.Offline, replica) {
