@@ -21,6 +21,8 @@ type Options struct {
 	Rack       string
 	Advertised []meta.Listener // advertised.listeners; at least one
 
+	// MinISR is min.insync.replicas of a topic, as it is in force; default: 1.
+	MinISR func(t *meta.Topic) int32
 	// Rules is what a topic's configuration demands of produced batches. NowMs, ClientWrite and AllowZstd are filled per request.
 	// It is called again when the topic's record has changed. Default: Kafka's defaults.
 	Rules func(t *meta.Topic) record.ValidateOptions

@@ -34,7 +34,7 @@ func handleAlterPartitionReassignments(s *Server, c *conn, r kmsg.Request) (kmsg
 			p, ap := &t.Partitions[j], &a.Partitions[j]
 			*ap = kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
 			ap.Partition = p.Partition
-			e, err := reassigned(img, t.Topic, p, req.Version < 1 || req.AllowReplicationFactorChange)
+			e, err := s.reassigned(img, t.Topic, p, req.Version < 1 || req.AllowReplicationFactorChange)
 			if err == nil && slices.ContainsFunc(edits, func(o meta.Edit) bool { return o.Base == e.Base }) {
 				err = refuse(kerr.InvalidRequest, "partition %d of %q is more than once in the request", p.Partition, t.Topic)
 			}
@@ -57,21 +57,22 @@ func handleAlterPartitionReassignments(s *Server, c *conn, r kmsg.Request) (kmsg
 }
 
 // reassigned is what the request makes of one partition.
-func reassigned(img *meta.Image, topic string, p *kmsg.AlterPartitionAssignmentsRequestTopicPartition, anyFactor bool) (meta.Edit, error) {
+func (s *Server) reassigned(img *meta.Image, topic string, p *kmsg.AlterPartitionAssignmentsRequestTopicPartition, anyFactor bool) (meta.Edit, error) {
 	t := img.Topics[topic]
 	if t == nil || p.Partition < 0 || int(p.Partition) >= len(t.Partitions) {
 		return meta.Edit{}, refuse(kerr.UnknownTopicOrPartition, "topic %q has no partition %d", topic, p.Partition)
 	}
 	mp := t.Partitions[p.Partition]
+	rules := control.Rules{MinISR: s.Options.MinISR}
 	var e meta.Edit
 	var err error
 	if p.Replicas == nil {
-		e, err = control.Cancel(img, mp)
+		e, err = control.Cancel(img, t, mp, rules)
 	} else {
 		if had := len(mp.Replicas) - len(mp.Adding); !anyFactor && had != len(p.Replicas) {
 			return e, refuse(kerr.InvalidReplicationFactor, "partition %d of %q has %d replicas, %d are asked for", p.Partition, topic, had, len(p.Replicas))
 		}
-		e, err = control.Reassign(img, mp, p.Replicas)
+		e, err = control.Reassign(img, t, mp, p.Replicas, rules)
 	}
 	switch {
 	case errors.Is(err, control.ErrNoReassignment):

@@ -16,8 +16,8 @@ var (
 
 // Reassign begins to move a partition onto the target replicas, the first of which is the preferred leader: what is new is added first,
 // what goes is removed once the new ones are in sync. A reassignment that is under way is redirected: replicas that it was adding and
-// that the new target lacks leave at once.
-func Reassign(img *meta.Image, p *meta.Partition, target []int32) (meta.Edit, error) {
+// that the new target lacks leave at once; that is refused where too few in sync would be left.
+func Reassign(img *meta.Image, t *meta.Topic, p *meta.Partition, target []int32, r Rules) (meta.Edit, error) {
 	if err := checkTarget(img, p, target); err != nil {
 		return meta.Edit{}, err
 	}
@@ -29,7 +29,7 @@ func Reassign(img *meta.Image, p *meta.Partition, target []int32) (meta.Edit, er
 	}
 	e.Replicas = append(slices.Clone(target), e.Removing...)
 	e.ISR = without(p.ISR, func(id int32) bool { return !slices.Contains(e.Replicas, id) })
-	return e, keepLed(img, p, &e)
+	return e, r.keepLed(img, t, p, &e)
 }
 
 // checkTarget refuses what no partition can be moved onto.
@@ -48,20 +48,22 @@ func checkTarget(img *meta.Image, p *meta.Partition, target []int32) error {
 	return nil
 }
 
-// Cancel ends a reassignment where it began: the added replicas leave, the others stay.
-func Cancel(img *meta.Image, p *meta.Partition) (meta.Edit, error) {
+// Cancel ends a reassignment where it began: the added replicas leave, the others stay. It is refused where too few in sync would be left.
+func Cancel(img *meta.Image, t *meta.Topic, p *meta.Partition, r Rules) (meta.Edit, error) {
 	if len(p.Adding) == 0 && len(p.Removing) == 0 {
 		return meta.Edit{}, ErrNoReassignment
 	}
 	added := func(id int32) bool { return slices.Contains(p.Adding, id) }
 	e := meta.Edit{Base: p, Replicas: without(p.Replicas, added), ISR: without(p.ISR, added), Leader: p.Leader}
-	return e, keepLed(img, p, &e)
+	return e, r.keepLed(img, t, p, &e)
 }
 
-// keepLed elects another leader where the edit takes the present one out. What it would leave without anyone in sync is refused.
-func keepLed(img *meta.Image, p *meta.Partition, e *meta.Edit) error {
-	if len(e.ISR) == 0 && len(p.ISR) > 0 {
-		return fmt.Errorf("%w: none of %v is in sync (%v are)", ErrBadReplicas, e.Replicas, p.ISR)
+// keepLed elects another leader where the edit takes the present one out. It is refused where it takes out who is in sync and leaves fewer
+// than min.insync.replicas: what is acknowledged would be on fewer disks than the topic demands, and nothing could be written any more.
+// Kafka's controller refuses only what leaves nobody.
+func (r *Rules) keepLed(img *meta.Image, t *meta.Topic, p *meta.Partition, e *meta.Edit) error {
+	if least := r.leastISR(t, e.Replicas); len(e.ISR) < len(p.ISR) && len(e.ISR) < least {
+		return fmt.Errorf("%w: %v of %v would be in sync (%v are), at least %d have to be", ErrBadReplicas, e.ISR, e.Replicas, p.ISR, least)
 	}
 	if p.Leader >= 0 && !slices.Contains(e.ISR, p.Leader) {
 		d := decider{img: img}

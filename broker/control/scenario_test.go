@@ -189,10 +189,10 @@ func (s *scenario) outcome() string {
 		}
 		s.again(d, rules)
 	case s.do[0] == "reassign":
-		e, err := Reassign(s.img, p, s.ids(s.do[3]))
+		e, err := Reassign(s.img, t, p, s.ids(s.do[3]), rules)
 		one(e, err, true)
 	case s.do[0] == "cancel":
-		e, err := Cancel(s.img, p)
+		e, err := Cancel(s.img, t, p, rules)
 		one(e, err, true)
 	case s.do[0] == "prefer":
 		e, ok := Prefer(s.img, p)
