@@ -186,6 +186,7 @@ func (p *Partition) catchUp(ctx context.Context, now Pointer, cause error) error
 		return err
 	}
 	p.w.dropUpload()
+	p.w.found = m.Through
 	p.view.Store(newView(now, m))
 	p.reached(m.Through) // a flush may have waited for just that
 	return cause

@@ -70,6 +70,7 @@ type Partition struct {
 // work is the state of a partition's task.
 type work struct {
 	lastN     uint64             // last manifest number tried in this epoch
+	found     int64              // archived-through when this leader began: below it the archive may know append times that the log has lost
 	pending   *pending           // a commit under way
 	up        *upload            // a segment on its way
 	notBefore time.Time          // back-off
@@ -103,7 +104,7 @@ func (a *Archive) Lead(ctx context.Context, id manifest.PartitionID, leaderEpoch
 	p := &Partition{a: a, id: id, epoch: leaderEpoch, src: src, config: c}
 	p.slot = newSlot(p)
 	p.view.Store(v)
-	p.w.lastN = v.ptr.N
+	p.w.lastN, p.w.found = v.ptr.N, v.man.Through
 	p.w.sweepAt = time.Now().Add(a.jitter(a.o.SweepInterval))
 	p.w.committed = v.man.N > 0
 	p.w.collect.since = a.gate.mark()

@@ -61,6 +61,7 @@ type segmentOf struct {
 	topic       string
 	partition   manifest.PartitionID
 	chunkBytes  int64
+	times       []timed // what is known better of append times than the log has it
 }
 
 // buildSegment reads the part once, checking every batch, and describes it. The bytes are read a second time when they are
@@ -293,7 +294,8 @@ func (sc *scan) footer(log *localseg.Log, p part, of segmentOf) (*manifest.Foote
 	if f.AppendTimes, err = log.AppendTimes(p.base, p.end); err != nil {
 		return nil, fmt.Errorf("append times of [%d, %d): %w", p.base, p.end, err)
 	}
-	f.AppendTimes, f.AppendResolutionMs = manifest.CoarsenAppendTimes(within(f.AppendTimes, f.Base, f.End), appendTimesMax)
+	f.AppendTimes = within(withArchived(f.AppendTimes, of.times), f.Base, f.End)
+	f.AppendTimes, f.AppendResolutionMs = manifest.CoarsenAppendTimes(f.AppendTimes, appendTimesMax)
 	if len(f.AppendTimes) == 0 {
 		return nil, fmt.Errorf("append times of [%d, %d) are not known", f.Base, f.End)
 	}

@@ -141,7 +141,7 @@ func (p *Partition) localAbove(from, end int64) int64 {
 
 // upload sends one part and commits it:
 //
-//  1. read the local batches once, checking each, and describe them;
+//  1. read the local batches once, checking each, and describe them, with the append times of what they supersede;
 //  2. PUT the object under a key that nobody else can have;
 //  3. commit the manifest that lists it, with what it supersedes and the gaps before it.
 //
@@ -185,9 +185,13 @@ func (p *Partition) uploaded(u *upload) {
 
 func (p *Partition) describe(ctx context.Context, u *upload) (err error) {
 	described := p.a.o.Wall.Ms()
+	times, err := p.archivedTimes(ctx, u.part)
+	if err != nil {
+		return err
+	}
 	u.seg, err = buildSegment(ctx, p.src.Log(), u.part, segmentOf{
 		cluster: p.a.o.Cluster, incarnation: p.a.o.Incarnation, epoch: p.epoch, topic: p.topic().Name,
-		partition: p.id, chunkBytes: p.a.o.ChunkBytes,
+		partition: p.id, chunkBytes: p.a.o.ChunkBytes, times: times,
 	})
 	var bad *localseg.CorruptError
 	switch {

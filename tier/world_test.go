@@ -176,13 +176,19 @@ func newWorld(t *testing.T) *world {
 func (w *world) newLog() {
 	w.t.Helper()
 	w.dirs++
-	l, err := localseg.Open(w.fs, fmt.Sprintf("a-%d", w.dirs), localseg.Options{Topic: "a", TopicID: topicA,
-		Config: localseg.Config{SegmentBytes: 8 << 10, IndexIntervalBytes: 512, Tiered: true, LocalRetentionBytes: 1, RetentionMs: -1, RetentionBytes: -1}})
+	l, err := localseg.Open(w.fs, w.dir(), w.logOptions())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.src = &source{log: l}
 	w.src.hw.Store(-1)
+}
+
+func (w *world) dir() string { return fmt.Sprintf("a-%d", w.dirs) }
+
+func (w *world) logOptions() localseg.Options {
+	return localseg.Options{Topic: "a", TopicID: topicA,
+		Config: localseg.Config{SegmentBytes: 8 << 10, IndexIntervalBytes: 512, Tiered: true, LocalRetentionBytes: 1, RetentionMs: -1, RetentionBytes: -1}}
 }
 
 // node is one broker process that leads the partition.
