@@ -89,7 +89,20 @@ func storeNow(ctx context.Context, b objstore.Bucket) (int64, error) {
 	return i.Date.UnixMilli(), nil
 }
 
+// markReads is how often marks are listed where one is gone when it is to be read: its broker has been forgotten meanwhile.
+const markReads = 4
+
 func (inv *Inventory) readMarks(ctx context.Context, b objstore.Bucket) error {
+	for n := 1; ; n++ {
+		inv.Marks = nil
+		err := inv.readMarksOnce(ctx, b)
+		if n == markReads || !errors.Is(err, objstore.ErrNotFound) {
+			return err
+		}
+	}
+}
+
+func (inv *Inventory) readMarksOnce(ctx context.Context, b objstore.Bucket) error {
 	for i, err := range b.List(ctx, manifest.MarkPrefix(inv.Info.Cluster), "") {
 		if err != nil {
 			return fmt.Errorf("list marks: %w", err)
