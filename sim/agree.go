@@ -19,7 +19,7 @@ func (c *Cluster) settle() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	defer cancel()
-	for _, step := range []func(context.Context){c.startAll, c.land, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal} {
+	for _, step := range []func(context.Context){c.startAll, c.land, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal, c.restores} {
 		if c.failed() {
 			return
 		}

@@ -31,6 +31,9 @@ func (h *History) moment() moment {
 	defer h.mu.Unlock()
 	m := moment{ms: time.Now().UnixMilli(), gone: map[*part]int64{}}
 	for _, p := range h.living() {
+		if p.topic.deleting {
+			continue
+		}
 		gone := p.maxGone
 		if p.topic.expires || p.topic.retainMs > 0 {
 			gone = math.MaxInt64
@@ -46,10 +49,11 @@ func (w *stage) auditAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(1+rng.IntN(6000))*time.Millisecond)
 		w.audit()
-		m := w.history.moment()
 		w.moments.mu.Lock()
-		w.moments.list = append(w.moments.list, m)
+		past := w.moments.list
+		w.moments.list = append(w.moments.list, w.history.moment())
 		w.moments.mu.Unlock()
+		w.window(ctx, rng, past)
 	}
 }
 

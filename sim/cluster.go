@@ -33,6 +33,7 @@ type Cluster struct {
 type clusterPlan struct {
 	brokers   int
 	machines  bool // machines crash, disks are lost
+	clocks    bool // clocks are set, and of what comes then no check goes by time
 	session   time.Duration
 	lagMax    time.Duration
 	rebalance time.Duration
@@ -54,6 +55,7 @@ func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
 	if rng.IntN(5) == 0 {
 		c.brokers = 5
 	}
+	c.clocks = rng.IntN(2) == 0
 	return p, c
 }
 

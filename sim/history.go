@@ -36,6 +36,7 @@ type topic struct {
 	partitions int32
 	tiered     bool
 	deleting   bool // a deletion was asked for
+	again      bool // it was undeleted at some time
 	expires    bool // retention.bytes was set at some time
 	retainMs   int64
 	windowMs   int64
@@ -67,7 +68,19 @@ type seen struct {
 	acked bool
 	sent  time.Time // not appended before
 	told  time.Time // appended before; zero: not known
-	vague bool      // it survived a crash without being synced: its append time may not have
+	blur  time.Time // when a process died that may have taken its append time along: what a log then says of it may be as late
+
+	wrong time.Duration // how wrong the clock of a broker may have been that told when it was appended
+}
+
+// after and by are bounds of when a log says that the record was appended.
+func (s *seen) after() time.Time { return s.sent.Add(-s.wrong) }
+
+func (s *seen) by() time.Time {
+	if s.blur.After(s.told) {
+		return s.blur.Add(s.wrong)
+	}
+	return s.told.Add(s.wrong)
 }
 
 type attempt struct {
@@ -198,7 +211,7 @@ func (h *History) place(r request, off int64, v string, acked bool) {
 		p.known[off] = s
 	}
 	if s.told.IsZero() {
-		s.told = time.Now()
+		s.told, s.wrong = time.Now(), h.wrong
 	}
 	s.acked = s.acked || acked
 }

@@ -173,6 +173,7 @@ func (l *life) startReplicas(ctx context.Context) (err error) {
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("start replicas: %w", err)
 	}
+	firstMark(ctx, l.archive)
 	l.server, err = broker.New(l.store, m, broker.Options{
 		NodeID: id, Rack: fmt.Sprint("rack", id), Advertised: l.advertised(), Rules: l.rules, Config: c.config, DefaultPartitions: 2, DefaultReplication: 3,
 		Wall: l.n.wall, Logger: l.log,

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"time"
 
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/manifest"
@@ -44,7 +45,7 @@ func (h *History) machineCrashed() {
 func (h *History) undeleted(t *topic, through map[manifest.PartitionID]int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t.deleting = false
+	t.deleting, t.again = false, true
 	h.names[t.name] = t
 	for i := range t.partitions {
 		p := h.parts[manifest.PartitionID{Topic: t.id, Partition: i}]
@@ -92,13 +93,17 @@ func (h *History) recovered(proc *process) {
 }
 
 // blur marks the records whose append times a process that did not end well may have taken with it; a machine may have taken them
-// all, since the recovery point speaks of records.
+// all, since the recovery point speaks of records. Of a cluster any replica may lead later, and archive what it has. What is in the
+// archive by now keeps its time, whatever becomes of the log and of the objects.
 func (h *History) blur(machine bool) {
+	through := h.w.archivedThrough()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.parts {
 		for off, s := range p.known {
-			s.vague = s.vague || machine || off >= p.disk
+			if off >= through[p.id] && (machine || h.replicated || off >= p.disk) {
+				s.blur, s.wrong = time.Now(), h.wrong
+			}
 		}
 	}
 }

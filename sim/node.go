@@ -85,6 +85,7 @@ func (n *node) start(ctx context.Context) {
 		n.c.fabric.killed(n.id)
 		l.kill()
 		n.files.Kill()
+		n.c.history.blur(false)
 		n.set(nil)
 		pause(ctx, startPause)
 	}
@@ -98,6 +99,7 @@ func (n *node) killed() {
 	}
 	n.set(nil)
 	n.files.Kill()
+	n.c.history.blur(false)
 }
 
 // partition is the replica of p on this node; nil if it has none that can be used.

@@ -106,6 +106,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	}
 	w.history.blur(false)
 	w.history.recovered(p)
+	firstMark(ctx, p.archive)
 	p.server, err = broker.New(p.store, p.replicas, broker.Options{
 		NodeID: nodeID, Advertised: advertised, Rules: p.rules, Config: w.config, DefaultPartitions: 2, DefaultReplication: 1, Logger: w.log,
 	})
@@ -177,6 +178,13 @@ func (p *process) openArchive(ctx context.Context) error {
 	}
 	p.parts.spawn(func(ctx context.Context) { archivist.Run(ctx) })
 	return nil
+}
+
+// firstMark writes the broker's mark before it takes a record, as cmd/varve does.
+func firstMark(ctx context.Context, a *tier.Archive) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_ = a.Mark(ctx)
 }
 
 // kill ends the process in the middle of whatever it does. The caller says what becomes of the page cache.

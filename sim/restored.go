@@ -203,19 +203,19 @@ func (w *stage) restore(ctx context.Context, r *tier.Reader, p *part, m *manifes
 
 // asOf compares the offsets that a restore of a moment has with what was acknowledged by then. It returns the offset that is wrong.
 // Nothing may be there that was appended later. What may be missing was acknowledged within two resolutions: one of the log's append
-// times, one more where a crash took the first entry of a segment and its file's time stands for it; or was in an unsynced tail then.
+// times, one more where a crash took entries and the file's time stands for them.
 func (h *History) asOf(p *part, at moment, have map[int64]bool, m *manifest.Manifest, first, windowMs int64) (int64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gone, ok := at.gone[p]
 	for off, s := range p.known {
 		switch {
-		case have[off] && s.sent.UnixMilli() > at.ms:
+		case have[off] && s.after().UnixMilli() > at.ms:
 			return off, fmt.Errorf("offset %d was appended %s later", off, s.sent.Sub(time.UnixMilli(at.ms)))
 		case have[off] || !s.acked || off >= m.Through || !ok || off < gone || windowMs < time.Hour.Milliseconds():
-		case s.vague || s.told.UnixMilli() > at.ms-2*record.AppendResolutionMs || h.deletedBefore(p, m, first, off):
+		case s.by().UnixMilli() > at.ms-2*record.AppendResolutionMs || h.deletedBefore(p, m, first, off):
 		default:
-			return off, fmt.Errorf("offset %d, acknowledged %s before, is missing", off, time.UnixMilli(at.ms).Sub(s.told))
+			return off, fmt.Errorf("offset %d, acknowledged %s before, is missing", off, time.UnixMilli(at.ms).Sub(s.by()))
 		}
 	}
 	return 0, nil

@@ -151,6 +151,7 @@ func (s *saboteur) finish(n *node, how ending, seed uint64, empty bool) bool {
 		s.c.event("broker %d drains", n.id)
 		if err := l.drain(); err != nil {
 			s.c.event("broker %d drained: %v", n.id, err)
+			s.c.history.blur(false)
 		}
 		n.set(nil)
 		n.files.Kill()
@@ -172,6 +173,7 @@ func (s *saboteur) finish(n *node, how ending, seed uint64, empty bool) bool {
 	s.c.fabric.crashed(n.id)
 	l.kill()
 	n.set(nil)
+	s.c.history.blur(true)
 	s.taint(n, l)
 	switch {
 	case how == lost && !empty && n.older != nil:
@@ -404,10 +406,14 @@ func (s *saboteur) setClock(ctx context.Context, n *node) {
 	if s.rng.IntN(3) == 0 {
 		by /= 1000 // seconds
 	}
+	lasts := s.ms(30_000)
+	if !s.c.shape.clocks {
+		return
+	}
 	s.c.event("the clock of broker %d is set to %s from now", n.id, by)
 	s.c.history.clockSet(by)
 	n.ahead.Store(int64(by))
-	s.later(ctx, s.ms(30_000), func() {
+	s.later(ctx, lasts, func() {
 		s.c.event("the clock of broker %d is right again", n.id)
 		n.ahead.Store(0)
 	})
