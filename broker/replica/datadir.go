@@ -113,7 +113,7 @@ func (m *Manager) markClean() error {
 	return nil
 }
 
-// sweepDir deletes what deleted topics left behind. Directories that no topic claims, alive or deleted, are kept and named.
+// sweepDir deletes what deleted topics left behind, but for what is still to be archived (parting). Directories that no topic claims, alive or deleted, are kept and named.
 func (m *Manager) sweepDir(img *meta.Image) error {
 	entries, err := m.fs.ReadDir(m.o.Dir)
 	if err != nil {
@@ -140,7 +140,13 @@ func (m *Manager) sweepDir(img *meta.Image) error {
 			continue
 		}
 		if deleted[topic] {
-			m.removeAll(name)
+			kept, err := m.inherit(img, topic, partition)
+			if err != nil {
+				m.o.Logger.Error("log of a deleted topic", "dir", path.Join(m.o.Dir, name), "err", err)
+			}
+			if !kept {
+				m.removeAll(name)
+			}
 			continue
 		}
 		m.o.Logger.Warn("log directory of no topic", "dir", path.Join(m.o.Dir, name))

@@ -42,7 +42,7 @@ func (m *Manager) follow(ctx context.Context) {
 
 // apply makes what is hosted agree with img; it returns how many partitions still have to be elected.
 func (m *Manager) apply(ctx context.Context, img *meta.Image) int {
-	m.dropGone(ctx, img)
+	m.dropGone(img)
 	inherited := m.inherited(img)
 	if inherited {
 		m.setThrottle()
@@ -166,7 +166,7 @@ func (m *Manager) configure(p *Partition) {
 }
 
 // dropGone stops and removes the partitions of topics that are not there any more.
-func (m *Manager) dropGone(ctx context.Context, img *meta.Image) {
+func (m *Manager) dropGone(img *meta.Image) {
 	var gone []*hosted
 	m.mu.Lock()
 	for id, h := range m.byID {
@@ -174,6 +174,11 @@ func (m *Manager) dropGone(ctx context.Context, img *meta.Image) {
 			continue
 		}
 		gone = append(gone, h)
+		for _, p := range h.parts {
+			if p != nil {
+				m.going[p] = struct{}{}
+			}
+		}
 		delete(m.byID, id)
 		if m.byName[h.name] == h {
 			delete(m.byName, h.name)
@@ -184,28 +189,21 @@ func (m *Manager) dropGone(ctx context.Context, img *meta.Image) {
 		return
 	}
 	m.announce()
-	// The tails first: a deleted topic can be undeleted, with what was acknowledged a moment ago.
-	tails, cancel := context.WithTimeout(ctx, tailWait)
-	defer cancel()
-	var g errgroup.Group
-	g.SetLimit(2 * closers)
 	for _, h := range gone {
 		for _, p := range h.parts {
 			if p != nil {
 				delete(m.former, p.id)
-				g.Go(func() error { m.remove(tails, p); return nil })
+				m.remove(p)
 			}
 		}
 	}
-	g.Wait()
 }
 
-// tailWait is how long deleted topics wait for the archive to take what it has not got yet.
-const tailWait = 5 * time.Second
-
-// remove stops a partition of a deleted topic, archives its tail and deletes its files.
-func (m *Manager) remove(ctx context.Context, p *Partition) {
+// remove stops a partition of a deleted topic, and deletes its files once its tail is archived: a deleted topic can be undeleted, with what
+// was acknowledged a moment ago.
+func (m *Manager) remove(p *Partition) {
 	if p.failed.Load() || p.log == nil {
+		m.forgo(p)
 		return // its directory is swept at the next start
 	}
 	led := p.Leading()
@@ -214,14 +212,29 @@ func (m *Manager) remove(ctx context.Context, p *Partition) {
 	p.appendMu.Lock() // an append that was under way ends first; none begins afterwards
 	a := p.archive.Load()
 	p.appendMu.Unlock()
-	if a != nil && led {
-		if err := a.Flush(ctx); err != nil {
-			m.o.Logger.Warn("tail of a deleted topic is not archived", "topic", p.name, "partition", p.id.Partition,
-				"offset", a.Through(), "err", err)
+	_, c := m.o.TopicConfig(p.topic.Load())
+	if led && p.tiered.Load() && !c.CopyDisabled {
+		g := m.newParting(p.topic.Load(), p.id, p.log, p.Committed())
+		g.archive.Store(a)
+		if through, there := g.through(); there && through < g.committed {
+			m.keep(g)
+			m.forgo(p)
+			return
 		}
+		g.cancel()
+	}
+	if a != nil {
 		a.Resign()
 	}
+	m.forgo(p)
 	m.removeLog(p)
+}
+
+// forgo takes a partition off what the mark waits for: it is a parting, or has nothing to wait for.
+func (m *Manager) forgo(p *Partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.going, p)
 }
 
 // unassign ends a replica that this broker is not to have any more, and deletes its files.

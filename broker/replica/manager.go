@@ -138,12 +138,17 @@ type Manager struct {
 	configs string                         // fingerprint of the configuration that topics inherit
 	marks   map[hwKey]int64                // high watermarks as the last process left them; not changed after Start
 
+	parted chan struct{} // buffered 1: partings has grown
+	swept  atomic.Bool   // the data directory has been looked through
+
 	marked map[hwKey]int64 // high watermarks as the file has them; owned by Start, then by keepMarks, then by Close
 
-	mu     sync.RWMutex
-	byName map[string]*hosted           // guarded by mu
-	byID   map[manifest.TopicID]*hosted // guarded by mu
-	hosts  chan struct{}                // guarded by mu; closed and replaced when a partition becomes ready or goes
+	mu       sync.RWMutex
+	byName   map[string]*hosted                // guarded by mu
+	byID     map[manifest.TopicID]*hosted      // guarded by mu
+	going    map[*Partition]struct{}           // guarded by mu; of topics that are being dropped
+	partings map[manifest.PartitionID]*parting // guarded by mu; of deleted topics, what is to be archived
+	hosts    chan struct{}                     // guarded by mu; closed and replaced when a partition becomes ready or goes
 }
 
 // hosted is a topic of which this broker hosts partitions.
@@ -170,15 +175,18 @@ func NewManager(fs vfs.FS, store *meta.Store, archive *tier.Archive, o Options) 
 	}
 	m := &Manager{
 		fs: fs, store: store, tiers: archive, o: o,
-		files:   localseg.NewFileCache(o.OpenFiles),
-		changed: make(chan struct{}, 1),
-		began:   time.Now(),
-		former:  map[manifest.PartitionID]int32{},
-		byName:  map[string]*hosted{},
-		byID:    map[manifest.TopicID]*hosted{},
-		hosts:   make(chan struct{}),
-		flushed: time.Now(),
-		cutters: make(chan struct{}, cutters),
+		files:    localseg.NewFileCache(o.OpenFiles),
+		changed:  make(chan struct{}, 1),
+		parted:   make(chan struct{}, 1),
+		going:    map[*Partition]struct{}{},
+		partings: map[manifest.PartitionID]*parting{},
+		began:    time.Now(),
+		former:   map[manifest.PartitionID]int32{},
+		byName:   map[string]*hosted{},
+		byID:     map[manifest.TopicID]*hosted{},
+		hosts:    make(chan struct{}),
+		flushed:  time.Now(),
+		cutters:  make(chan struct{}, cutters),
 	}
 	m.clock.Wall = o.Wall
 	m.metrics = newMetrics(o.Registerer, m)
@@ -217,6 +225,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.releaseDir()
 		return err
 	}
+	m.swept.Store(true)
 	m.apply(ctx, m.store.Image())
 	return ctx.Err()
 }
@@ -241,6 +250,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { m.watchLag(ctx); return nil })
 	g.Go(func() error { m.keepMarks(ctx); return nil })
+	g.Go(func() error { m.part(ctx); return nil })
 	g.Go(func() error { m.fetchers.run(ctx); return nil })
 	g.Go(func() error { m.follow(ctx); return nil })
 	return g.Wait()
@@ -269,6 +279,10 @@ func (m *Manager) Close(ctx context.Context) error {
 		})
 	}
 	tail := g.Wait()
+	m.tryPartings(ctx, m.allPartings(), true)
+	for _, g := range m.allPartings() { // the next process goes on with them
+		tail = errors.Join(tail, g.close())
+	}
 
 	logs := make([]*localseg.Log, len(parts))
 	for i, p := range parts {

@@ -6,6 +6,7 @@ import (
 	"path"
 
 	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
 )
 
@@ -60,20 +61,24 @@ func (m *Manager) committedBefore(p *Partition, mp *meta.Partition) int64 {
 
 // openLog opens the log directory; one of a former topic of the same name is moved out of the way.
 func (m *Manager) openLog(p *Partition) (*localseg.Log, error) {
-	cfg, _ := m.o.TopicConfig(p.topic.Load())
-	dir := path.Join(m.o.Dir, fmt.Sprintf("%s-%d", p.name, p.id.Partition))
-	o := localseg.Options{
-		Topic: p.name, TopicID: p.id.Topic, Partition: p.id.Partition, Config: cfg, Clean: m.clean, DeferSync: true,
-		Logger: m.o.Logger, Files: m.files, Clock: &m.clock,
-		OnRoll:  func() { m.flusher.add(p) },
-		OnError: p.fail,
+	m.reclaim(p.name, p.id)
+	open := func() (*localseg.Log, error) {
+		return m.openDir(p.topic.Load(), p.id, func() { m.flusher.add(p) }, p.fail)
 	}
-	log, err := localseg.Open(m.fs, dir, o)
+	log, err := open()
 	if errors.Is(err, errOtherTopic) {
-		if err := m.setAside(path.Base(dir)); err != nil {
+		if err := m.setAside(fmt.Sprintf("%s-%d", p.name, p.id.Partition)); err != nil {
 			return nil, err
 		}
-		return localseg.Open(m.fs, dir, o)
+		return open()
 	}
 	return log, err
+}
+
+func (m *Manager) openDir(t *meta.Topic, id manifest.PartitionID, onRoll func(), onError func(error)) (*localseg.Log, error) {
+	cfg, _ := m.o.TopicConfig(t)
+	return localseg.Open(m.fs, path.Join(m.o.Dir, fmt.Sprintf("%s-%d", t.Name, id.Partition)), localseg.Options{
+		Topic: t.Name, TopicID: id.Topic, Partition: id.Partition, Config: cfg, Clean: m.clean, DeferSync: true,
+		Logger: m.o.Logger, Files: m.files, Clock: &m.clock, OnRoll: onRoll, OnError: onError,
+	})
 }

@@ -16,6 +16,18 @@ func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 	for _, t := range img.Deleted {
 		through = min(through, recorded(t))
 	}
+	if m.deleting(img) {
+		return 0, false
+	}
+	for _, g := range m.allPartings() {
+		ms, pending, err := g.unarchived()
+		if err != nil {
+			return 0, false
+		}
+		if pending {
+			through = min(through, ms-1)
+		}
+	}
 	for _, t := range img.Topics {
 		for i, mp := range t.Partitions {
 			if mp.Leader != m.o.NodeID && !slices.Contains(mp.Replicas, m.o.NodeID) {
@@ -35,6 +47,24 @@ func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 		}
 	}
 	return through, true
+}
+
+// deleting: it is not known yet what topics that are deleted have left here.
+func (m *Manager) deleting(img *meta.Image) bool {
+	if len(img.Deleted) > 0 && !m.swept.Load() {
+		return true
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if len(m.going) > 0 {
+		return true
+	}
+	for id := range m.byID {
+		if img.TopicsByID[id] == nil {
+			return true // the deletion is being noticed
+		}
+	}
+	return false
 }
 
 // recorded is up to when, ms, the bucket knows what there was of a topic. It restores none whose record it does not have.
