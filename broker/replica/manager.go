@@ -139,6 +139,7 @@ type Manager struct {
 	marks   map[hwKey]int64                // high watermarks as the last process left them; not changed after Start
 
 	parted chan struct{} // buffered 1: partings has grown
+	owing  atomic.Bool   // something is led here whose archive could not be taken over before the end: there is no last mark
 	swept  atomic.Bool   // the data directory has been looked through
 
 	marked map[hwKey]int64 // high watermarks as the file has them; owned by Start, then by keepMarks, then by Close
@@ -281,6 +282,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	tail := g.Wait()
 	m.tryPartings(ctx, m.allPartings(), true)
 	for _, g := range m.allPartings() { // the next process goes on with them
+		m.owing.Store(true)
 		tail = errors.Join(tail, g.close())
 	}
 
@@ -308,6 +310,7 @@ func (m *Manager) Abandon() {
 func (m *Manager) archiveTail(ctx context.Context, p *Partition) error {
 	if p.archive.Load() == nil {
 		if err := m.leadOne(ctx, p); err != nil {
+			m.owing.Store(true) // the archive does not know of it
 			return err
 		}
 	}

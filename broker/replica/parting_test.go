@@ -163,6 +163,31 @@ func TestTheTailOfATopicThatWasDeletedMeanwhileIsArchived(t *testing.T) {
 	b.stop(true)
 }
 
+func TestTheLastMarkDoesNotPassAPartitionWhoseArchiveWasNeverTakenOver(t *testing.T) {
+	c := tieredCluster(t)
+	b := c.start()
+	topic := b.topic("t", 1)
+	p := b.leader("t", 0)
+	if err := b.store.SetTopicArchived(t.Context(), topic.ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixMilli()
+	if _, ok := b.m.archivedBy(now, true); !ok {
+		t.Fatal("no last mark of a broker that has nothing")
+	}
+	c.kv.Disconnect()
+	defer c.kv.Connect()
+	fill(t, p, 10)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := b.m.archiveTail(ctx, p); err == nil {
+		t.Fatal("the tail was archived without the metadata")
+	}
+	if ms, ok := b.m.archivedBy(now, true); ok {
+		t.Fatalf("last mark %d", ms)
+	}
+}
+
 func TestATopicThatIsUndeletedGoesOnWithTheTailThatWasNotArchived(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()

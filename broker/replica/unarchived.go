@@ -16,7 +16,7 @@ func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 	for _, t := range img.Deleted {
 		through = min(through, recorded(t))
 	}
-	if m.deleting(img) {
+	if m.deleting(img) || last && m.owing.Load() {
 		return 0, false
 	}
 	for _, g := range m.allPartings() {
