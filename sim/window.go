@@ -159,9 +159,11 @@ func (h *History) promised(at moment, have map[manifest.PartitionID]*recovery.Pa
 	return nil
 }
 
-// stays says that the topic is and was not deleted. The unarchived tail of one that is deleted may be lost; where it is brought back, the bucket
-// may show some of that until the new leader has committed something: a manifest that no pointer came to refer to. Called with h.mu held.
-func (t *topic) stays(h *History) bool { return !t.deleting && !t.again && h.names[t.name] == t }
+// stays says that nothing of the topic may be lost. Of a cluster the unarchived tail of one that is deleted may be, with the broker that led
+// it; of one that was brought back in the middle of that some is known no more. Called with h.mu held.
+func (t *topic) stays(h *History) bool {
+	return !t.again && (!h.replicated || !t.deleting && h.names[t.name] == t)
+}
 
 func inGap(p *recovery.PartitionPlan, off int64) bool {
 	for _, g := range p.Gaps {
