@@ -115,6 +115,22 @@ func (p pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, ol
 	return p.Commit(ctx, id, old, next)
 }
 
+func (p pointers) ElectDeleted(ctx context.Context, id manifest.PartitionID, old tier.Pointer) (tier.Pointer, error) {
+	rec, err := p.s.GetPartition(ctx, id)
+	if err != nil {
+		return tier.Pointer{}, err
+	}
+	if rec.ModRev != old.Guard {
+		return tier.Pointer{}, tier.ErrConflict
+	}
+	rec.LeaderEpoch++
+	stored, err := p.s.UpdatePartition(ctx, rec)
+	if err != nil {
+		return tier.Pointer{}, tier.ErrConflict
+	}
+	return p.pointer(stored), nil
+}
+
 // inBubble runs f in virtual time.
 func inBubble(t *testing.T, f func(t *testing.T, n *net)) {
 	t.Helper()

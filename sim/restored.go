@@ -41,7 +41,11 @@ func (w *stage) comparePartition(ctx context.Context, r *tier.Reader, p *part) e
 		return err
 	}
 	if m == nil || m.Through < rp.LEO() {
-		return fmt.Errorf("the newest manifest does not reach %d", rp.LEO())
+		newest := "none"
+		if m != nil {
+			newest = fmt.Sprintf("%s, through %d", m.Key(), m.Through)
+		}
+		return fmt.Errorf("the newest manifest does not reach %d: %s; committed is %s", rp.LEO(), newest, rp.Archive().Manifest().Key())
 	}
 	local, err := localBatches(rp.Log())
 	if err != nil {

@@ -48,4 +48,7 @@ type Pointers interface {
 	Commit(ctx context.Context, p manifest.PartitionID, old, next Pointer) (Pointer, error)
 	// CommitDeleted is Commit for a partition of a deleted topic: ErrConflict, too, if the topic is not deleted any more.
 	CommitDeleted(ctx context.Context, p manifest.PartitionID, old, next Pointer) (Pointer, error)
+	// ElectDeleted gives the record of a partition of a deleted topic the next leader epoch, if nothing in it has changed since old was read.
+	// Who had an epoch before is fenced. It returns the pointer as stored; errors are CommitDeleted's.
+	ElectDeleted(ctx context.Context, p manifest.PartitionID, old Pointer) (Pointer, error)
 }

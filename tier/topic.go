@@ -204,13 +204,19 @@ func states(m *manifest.Manifest) (live, dead int) {
 	return live, dead
 }
 
-// commitDeleted commits an edit of a partition without a leader. What a leader of the same epoch, or an earlier call, has
-// left under a number is passed over only after a refusal, as always. The topic may be undeleted at any moment: the record that was read
-// may already have the epoch of its new leader, whose archive would be dead under its hands. So the transaction asks for the deletion, too.
+// commitDeleted commits an edit of a partition without a leader, in an epoch of its own: the broker that led it may still archive what it
+// has. Two writers in one epoch would pass over each other's numbers, and the highest, which readers of the bucket alone take, be one that
+// does not descend from the committed one. The topic may be undeleted at any moment: the record that was read may already have the epoch
+// of its new leader, whose archive would be dead under its hands. So the transactions ask for the deletion, too.
 func (a *Archive) commitDeleted(ctx context.Context, v *view, e manifest.Edit) (err error) {
 	if e.Time, err = a.deathTime(ctx); err != nil {
 		return err
 	}
+	ptr, err := a.pointers.ElectDeleted(ctx, v.man.Partition, v.ptr)
+	if err != nil {
+		return fmt.Errorf("elect for deleted partition %v: %w", v.man.Partition, err)
+	}
+	v = newView(ptr, v.man)
 	e.Incarnation, e.LeaderEpoch, e.N = a.o.Incarnation, v.ptr.LeaderEpoch, v.ptr.N
 	var c manifest.Change
 	for range numbersTried {

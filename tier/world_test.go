@@ -103,6 +103,26 @@ func (f *pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, o
 	return f.Commit(ctx, id, old, next)
 }
 
+func (f *pointers) ElectDeleted(_ context.Context, id manifest.PartitionID, old Pointer) (Pointer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fail := f.hit()
+	if fail && !f.lost {
+		return Pointer{}, errPointers
+	}
+	now := f.records[id]
+	if now.Guard != old.Guard || f.living {
+		return Pointer{}, ErrConflict
+	}
+	now.LeaderEpoch++
+	now.Guard++
+	f.records[id] = now
+	if fail {
+		return Pointer{}, errPointers
+	}
+	return now, nil
+}
+
 func (f *pointers) change(id manifest.PartitionID, edit func(*Pointer)) Pointer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,7 +220,7 @@ type node struct {
 
 // elect makes a new leader epoch in the metadata store.
 func (w *world) elect() int32 {
-	w.epoch++
+	w.epoch = max(w.epoch, w.ptrs.get(partA).LeaderEpoch) + 1
 	w.ptrs.change(partA, func(p *Pointer) { p.LeaderEpoch, p.Incarnation = w.epoch, 1 })
 	return w.epoch
 }

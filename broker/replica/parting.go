@@ -22,7 +22,7 @@ import (
 //
 // Nobody is elected for a deleted topic: who takes the archive over gives itself the next leader epoch, as long as the topic is deleted.
 // In its former one a manifest that was written and not committed could have a higher number than the next one, and readers of the bucket
-// alone would take it (PROTOCOLS 2.1). A restarted broker takes all of its log for committed: of what was not nobody was told anything, and
+// alone would take it (PROTOCOLS 2.1). Who collects the topic does the same, and each fences the other: then it is tried again. A restarted broker takes all of its log for committed: of what was not nobody was told anything, and
 // from the undeletion on the archive is what counts (PROTOCOLS 1.6).
 type parting struct {
 	m         *Manager
@@ -195,13 +195,9 @@ func (g *parting) elect(ctx context.Context) (int32, error) {
 	if p.Leader != g.m.o.NodeID {
 		return 0, fmt.Errorf("broker %d leads the deleted partition: %w", p.Leader, ErrNotLeader)
 	}
-	p.LeaderEpoch++
-	p.PartitionEpoch++
-	p, err = g.m.store.UpdateDeletedPartition(ctx, p)
-	if err != nil {
-		return 0, err
-	}
-	return p.LeaderEpoch, nil
+	s := Pointers{g.m.store}
+	ptr, err := s.ElectDeleted(ctx, g.id, s.pointer(p))
+	return ptr.LeaderEpoch, err
 }
 
 // remove deletes the log. With the turn.

@@ -48,6 +48,27 @@ func (s Pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, ol
 	return s.commit(ctx, id, old, next, s.Store.UpdateDeletedPartition)
 }
 
+// ElectDeleted gives a partition of a deleted topic the next leader epoch.
+func (s Pointers) ElectDeleted(ctx context.Context, id manifest.PartitionID, old tier.Pointer) (tier.Pointer, error) {
+	p, err := s.Store.GetPartition(ctx, id)
+	if err != nil {
+		return tier.Pointer{}, fmt.Errorf("partition record %s-%d: %w", id.Topic, id.Partition, err)
+	}
+	if p.ModRev != old.Guard {
+		return tier.Pointer{}, tier.ErrConflict
+	}
+	p.LeaderEpoch++
+	p.PartitionEpoch++
+	stored, err := s.Store.UpdateDeletedPartition(ctx, p)
+	if errors.Is(err, meta.ErrConflict) {
+		return tier.Pointer{}, fmt.Errorf("%w: %w", tier.ErrConflict, err)
+	}
+	if err != nil {
+		return tier.Pointer{}, fmt.Errorf("raise the epoch of %s-%d: %w", id.Topic, id.Partition, err)
+	}
+	return s.pointer(stored), nil
+}
+
 type update func(context.Context, *meta.Partition) (*meta.Partition, error)
 
 func (s Pointers) commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer, write update) (tier.Pointer, error) {
