@@ -75,6 +75,7 @@ type (
 		Removing       []int32        `json:"removing,omitempty"`
 		Offline        []int32        `json:"offline,omitempty"`
 		Recovering     bool           `json:"recovering,omitempty"`
+		Undeleted      bool           `json:"undeleted,omitempty"`
 		Pointer        *pointerRecord `json:"ptr,omitempty"`
 	}
 	pointerRecord struct {
@@ -154,7 +155,7 @@ func encodePartition(p *Partition) []byte {
 	r := partitionRecord{
 		V: recordMajor, Replicas: p.Replicas, ISR: p.ISR, Leader: p.Leader,
 		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Adding: p.Adding, Removing: p.Removing,
-		Offline: p.Offline, Recovering: p.Recovering,
+		Offline: p.Offline, Recovering: p.Recovering, Undeleted: p.Undeleted,
 	}
 	if q := p.Pointer; q.Manifest != "" || q.N != 0 || q.Through != 0 || q.ThroughTime != 0 || len(q.Pins) > 0 {
 		r.Pointer = &pointerRecord{Manifest: q.Manifest, N: q.N, Through: q.Through, ThroughTime: q.ThroughTime}
@@ -179,7 +180,7 @@ func decodePartition(id manifest.PartitionID, kv Pair) (*Partition, error) {
 	p := &Partition{
 		ID: id, Replicas: r.Replicas, ISR: r.ISR, Leader: r.Leader,
 		LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch, Adding: r.Adding, Removing: r.Removing,
-		Offline: r.Offline, Recovering: r.Recovering, ModRev: kv.ModRev,
+		Offline: r.Offline, Recovering: r.Recovering, Undeleted: r.Undeleted, ModRev: kv.ModRev,
 	}
 	if q := r.Pointer; q != nil {
 		if q.Through < 0 {

@@ -162,8 +162,11 @@ type Partition struct {
 	// Recovering says that the leader was elected uncleanly, and has not compared its log with the archive since (Kafka's leader
 	// recovery state): it must not serve before that.
 	Recovering bool
-	Pointer    Pointer
-	ModRev     int64
+	// Undeleted says that the topic was brought back, and no leader has committed a manifest since: who collected it may have left a newer
+	// one in the bucket.
+	Undeleted bool
+	Pointer   Pointer
+	ModRev    int64
 }
 
 // Pointer is the archive's part of a partition record (PROTOCOLS 1.2).

@@ -492,6 +492,9 @@ func TestAPartitionOfAnUndeletedTopicIsNotUpdatedAsADeletedOne(t *testing.T) {
 	_, err := s.UpdateDeletedPartition(t.Context(), old)
 	wants(t, err, meta.ErrConflict)
 	wants(t, update(), meta.ErrConflict)
+	if old.Undeleted || !get().Undeleted {
+		t.Fatal("the partition does not say that it was brought back")
+	}
 	_, err = s.UpdatePartition(t.Context(), get())
 	fatal(t, err)
 }

@@ -149,6 +149,7 @@ func (s *Store) raiseEpochs(ctx context.Context, id topicID, guard Guard) error 
 			guards = append(guards, Guard{Key: s.keys.partition(p.ID), ModRev: p.ModRev})
 			p.LeaderEpoch++
 			p.PartitionEpoch++
+			p.Undeleted = true
 		}
 		ok, _, err := s.commit(ctx, guards, s.putOps(batch))
 		if err == nil && !ok {

@@ -564,6 +564,42 @@ func TestACollectionUnderWayDoesNotTouchAnUndeletedTopic(t *testing.T) {
 	})
 }
 
+// The last leader's commit and the collection's first one may race: the collection's manifest has the higher number of the same epoch, lacks
+// what the leader has committed, and is not committed itself.
+func TestWhatACollectionLeftIsNotTheNewestManifestAfterAnUndelete(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		n := w.archived(34, TopicConfig{})
+		rec := manifest.TopicRecord{N: 1, Event: manifest.TopicDropped, Time: 1, ID: topicA, Name: "a", Partitions: 1}
+		if err := n.a.PutTopic(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		w.ptrs.loaded = func() {
+			w.append(3)
+			w.roll()
+			settle(n)
+		}
+		if _, err := n.a.CollectDeleted(t.Context(), topicA, 1, time.Now().UnixMilli(), 10*hour); !errors.Is(err, ErrConflict) {
+			t.Fatalf("collect: %v", err)
+		}
+		n.stop()
+		epoch := w.elect()
+		w.ptrs.change(partA, func(p *Pointer) { p.Undeleted = true })
+		if err := w.src.log.AssignEpoch(epoch); err != nil {
+			t.Fatal(err)
+		}
+		n = w.start(epoch, TopicConfig{})
+		r, err := OpenBucket(t.Context(), w.mem, ReaderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tip, err := r.Tip(t.Context(), partA)
+		if err != nil || tip.Through != 37 || count(tip, manifest.Dead) != 0 {
+			t.Fatalf("the newest manifest is %s, through %d, %d entries dead, %v; want through 37", tip.Key(), tip.Through, count(tip, manifest.Dead), err)
+		}
+		w.wantArchived(n.p, 0, 37)
+	})
+}
+
 // The clock of the broker that deleted it may have been behind: the window begins when the store was told.
 func TestADeletedTopicsWindowGoesByTheStoresClock(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {

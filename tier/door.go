@@ -35,6 +35,8 @@ type Pointer struct {
 	Incarnation uint32
 	Pins        []Pin
 	Guard       int64 // mod revision of the record
+	// Undeleted says that the topic was brought back, and that no leader has committed since. Commit clears it.
+	Undeleted bool
 }
 
 // ErrConflict: the record changed since it was read; read it again (PROTOCOLS 1.5).

@@ -342,12 +342,14 @@ func (a *Archive) deletedTopic(id manifest.TopicID) *deletedTopic {
 	return t
 }
 
-// revive brings back what a deletion marked dead: whoever leads the partition again has undeleted its topic.
+// revive brings back what a deletion marked dead: whoever leads the partition again has undeleted its topic. A manifest is written also
+// where the committed one has no such marks: a collection may have written one that was not committed, on top of an older one than the
+// last leader's, whose epoch it has in its key. To a reader of the bucket alone that is the newest.
 func (p *Partition) revive(ctx context.Context) error {
 	dropped := func(m *manifest.Manifest) bool {
 		return slices.ContainsFunc(m.Entries, func(e manifest.Entry) bool { return e.Reason == manifest.TopicDeleted })
 	}
-	if !dropped(p.view.Load().man) {
+	if v := p.view.Load(); v.man.N == 0 || !v.ptr.Undeleted && !dropped(v.man) {
 		return nil
 	}
 	return p.commit(ctx, "undelete", func(context.Context, *manifest.Manifest) (manifest.Edit, bool, error) {

@@ -38,6 +38,7 @@ type pointers struct {
 	lost    bool // ... after it was done
 	allFail bool
 	before  func() // called once, by the next Commit, before it looks at the record
+	loaded  func() // called once, after the next Load has read the record
 	living  bool   // the topics are not deleted any more
 	commits []Pointer
 }
@@ -55,6 +56,12 @@ func (f *pointers) Load(_ context.Context, id manifest.PartitionID) (Pointer, er
 	}
 	p := f.records[id]
 	p.Pins = slices.Clone(p.Pins)
+	if loaded := f.loaded; loaded != nil {
+		f.loaded = nil
+		f.mu.Unlock()
+		loaded()
+		f.mu.Lock()
+	}
 	return p, nil
 }
 
@@ -77,7 +84,7 @@ func (f *pointers) Commit(_ context.Context, id manifest.PartitionID, old, next 
 		return Pointer{}, ErrConflict
 	}
 	next.Guard = now.Guard + 1
-	next.LeaderEpoch, next.Pins = now.LeaderEpoch, now.Pins
+	next.LeaderEpoch, next.Pins, next.Undeleted = now.LeaderEpoch, now.Pins, false
 	f.records[id] = next
 	f.commits = append(f.commits, next)
 	if fail {

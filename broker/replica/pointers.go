@@ -28,7 +28,7 @@ func (s Pointers) Load(ctx context.Context, id manifest.PartitionID) (tier.Point
 func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
 	out := tier.Pointer{
 		Manifest: p.Pointer.Manifest, N: p.Pointer.N, Through: p.Pointer.Through, ThroughTime: p.Pointer.ThroughTime,
-		LeaderEpoch: p.LeaderEpoch, Incarnation: s.Store.Image().Incarnation, Guard: p.ModRev,
+		LeaderEpoch: p.LeaderEpoch, Incarnation: s.Store.Image().Incarnation, Guard: p.ModRev, Undeleted: p.Undeleted,
 	}
 	for _, pin := range p.Pointer.Pins {
 		out.Pins = append(out.Pins, tier.Pin{ID: pin.ID, Reason: pin.Reason})
@@ -39,6 +39,7 @@ func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
 // Commit moves the pointer if nothing in the record has changed since old was read.
 func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
 	return s.commit(ctx, id, old, next, func(ctx context.Context, p *meta.Partition) (*meta.Partition, error) {
+		p.Undeleted = false // the manifest is newer than what a collection has left
 		return s.Store.UpdatePartition(ctx, p)
 	})
 }
