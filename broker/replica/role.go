@@ -82,6 +82,12 @@ func (m *Manager) becomeFollower(p *Partition, now assignment) {
 	p.comparing.Store(false)
 	p.step(Event{Kind: Followed, Epoch: now.epoch})
 	p.following.Store(true)
+	// What was to begin from the archive to be led is what a follower begins from: it asks the leader where, and may start from the archive
+	// as well. A replacement that failed half-way has left the log empty or as it was.
+	p.restarting.Store(false)
+	if p.resuming.CompareAndSwap(true, false) {
+		p.ready.Store(true)
+	}
 	p.appendMu.Unlock()
 	p.wakeAll() // who waited for it may read on from the follower, or must go elsewhere
 	if now.leader >= 0 && p.Offline() == nil {

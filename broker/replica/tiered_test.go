@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/localseg"
+	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/objstore"
 	"github.com/varvelog/varve/objstore/fault"
 	"github.com/varvelog/varve/record"
@@ -231,6 +232,55 @@ func TestLostDiskStartsFromTheArchive(t *testing.T) {
 		t.Fatalf("next sequence: %+v, %v", done, err)
 	}
 	c.bucket = below
+}
+
+// Who is to lead a log that is in the archive alone may lose the leadership before it could read the archive. Then it follows, or is
+// elected again.
+func TestALogThatIsToStartFromTheArchiveIsOfUseAfterAnotherElection(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		c := tieredCluster(t)
+		b := c.start()
+		topic := b.topic("t", 1)
+		p := b.leader("t", 0)
+		fill(t, p, 500)
+		evicted(t, p)
+		b.stop(false)
+		if err := os.RemoveAll(c.dir); err != nil {
+			t.Fatal(err)
+		}
+		faulty := fault.New(c.bucket, fault.Options{Rules: []fault.Rule{{Op: fault.Get, Effect: fault.Fail, Err: objstore.ErrUnavailable, From: 2}}})
+		c.bucket = faulty
+		b = c.start()
+		until(t, "the log waits for the archive", func() bool {
+			_, err := b.m.Leader(TopicPartition{Topic: "t"})
+			return errors.Is(err, ErrArchive)
+		})
+		id := topic.Partitions[0].ID
+		elect := func(leader int32) {
+			t.Helper()
+			if err := b.store.Elect(t.Context(), []meta.Election{{ID: id, Leader: leader, ISR: []int32{leader}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elect(2)
+		until(t, "the log can be followed", func() bool {
+			p := b.m.All()
+			return len(p) == 1 && p[0].ready.Load() && p[0].following.Load() && !p[0].restarting.Load()
+		})
+		faulty.SetRules()
+		if again {
+			elect(1)
+			until(t, "the log starts from the archive", func() bool {
+				_, err := b.m.Leader(TopicPartition{Topic: "t"})
+				return err == nil
+			})
+			until(t, "all of it can be read", func() bool { p := b.leader("t", 0); return p.Archive() != nil && p.HighWatermark() == 500 })
+			if n := readAll(t, b.leader("t", 0), 0); n != 500 {
+				t.Fatalf("%d records, want 500", n)
+			}
+		}
+		b.stop(false)
+	}
 }
 
 func TestProduceIsRefusedWhileTheArchiveIsFarBehind(t *testing.T) {
