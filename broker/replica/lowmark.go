@@ -73,7 +73,8 @@ func (p *Partition) low() int64 {
 	defer p.mu.Unlock()
 	for i := range p.core.followers {
 		f := &p.core.followers[i]
-		if !img.Alive(f.id) && !f.inSync && !f.proposed || rec != nil && slices.Contains(rec.Offline, f.id) {
+		// One in sync is waited for also if its log is offline: until it is out of the ISR it may be elected once it has started anew.
+		if gone := !img.Alive(f.id) || rec != nil && slices.Contains(rec.Offline, f.id); gone && !f.inSync && !f.proposed {
 			continue
 		}
 		low = min(low, f.logStart)
