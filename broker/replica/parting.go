@@ -219,11 +219,14 @@ func (g *parting) remove() {
 }
 
 // reclaim ends the wait, and leaves the log to be opened by a partition of that name: that of the topic itself, undeleted, goes on with
-// it. One of another topic takes its place: what was not archived is lost then.
+// it. One of another topic takes its place: what cannot be archived within tailWait is lost then.
 func (m *Manager) reclaim(name string, id manifest.PartitionID) {
 	for _, g := range m.allPartings() {
 		if g.topic.Name != name || g.id.Partition != id.Partition {
 			continue
+		}
+		if g.id != id {
+			g.try(context.Background(), true) // deleted and made anew at once is usual: it has the time that a tail takes
 		}
 		g.cancel()
 		g.turn <- struct{}{}

@@ -212,12 +212,31 @@ func TestANewTopicOfTheNameTakesTheDirectoryOfADeletedOne(t *testing.T) {
 	b := c.start()
 	b.deletedWithTail(away)
 	b.topic("t", 1)
+	until(t, "the new one has waited long enough for the old one", func() bool { _, err := b.m.Leader(TopicPartition{Topic: "t"}); return err == nil })
 	p := b.leader("t", 0)
 	fill(t, p, 10)
 	if p.LEO() != 10 || len(b.m.allPartings()) != 0 {
 		t.Fatalf("LEO %d, %d still wait", p.LEO(), len(b.m.allPartings()))
 	}
 	away(false)
+}
+
+func TestATopicThatIsDeletedAndMadeAnewAtOnceLosesNothing(t *testing.T) {
+	c := tieredCluster(t)
+	f := fault.New(c.bucket, fault.Options{})
+	c.bucket = f
+	b := c.start()
+	old := b.topic("t", 1)
+	fill(t, b.leader("t", 0), 50)
+	f.SetRules(fault.Rule{Op: fault.Put, Prefix: "t/", Effect: fault.Slow, Latency: 100 * time.Millisecond})
+	if err := b.store.DeleteTopic(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	b.topic("t", 1)
+	until(t, "the new one is led", func() bool { _, err := b.m.Leader(TopicPartition{Topic: "t"}); return err == nil })
+	if n := b.through(old); n != 50 {
+		t.Fatalf("the deleted topic is archived through %d, want 50", n)
+	}
 }
 
 func TestTheLogOfATopicPastItsWindowIsNotKept(t *testing.T) {
