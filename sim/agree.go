@@ -81,8 +81,14 @@ func (c *Cluster) fullISR(ctx context.Context) {
 				return false, err.Error()
 			}
 			full := len(mp.ISR) == len(mp.Replicas) && len(mp.Adding)+len(mp.Removing) == 0 && c.led(p) != nil
-			return full, fmt.Sprintf("%s-%d: leader %d, epoch %d, replicas %v, ISR %v, adding %v, removing %v, led %v", p.topic.name, p.id.Partition,
+			why := fmt.Sprintf("%s-%d: leader %d, epoch %d, replicas %v, ISR %v, adding %v, removing %v, led %v", p.topic.name, p.id.Partition,
 				mp.Leader, mp.LeaderEpoch, mp.Replicas, mp.ISR, mp.Adding, mp.Removing, c.led(p) != nil)
+			for _, id := range mp.Replicas {
+				if rp := c.node(id).partition(p); rp != nil {
+					why += fmt.Sprintf("; broker %d: [%d, %d), high watermark %d, offline: %v", id, rp.LogStart(), rp.LEO(), rp.HighWatermark(), rp.Offline())
+				}
+			}
+			return full, why
 		})
 		if c.failed() {
 			return
