@@ -32,6 +32,16 @@ func (c *cluster) order(req Request) (Order, []byte) {
 	return o, b
 }
 
+// ordered makes a topic with records, and the order of its restore.
+func (c *cluster) ordered() (*meta.Topic, []byte) {
+	c.t.Helper()
+	topic := c.topic("orders", 1)
+	c.produce(topic, 0, 10)
+	c.pass(time.Minute)
+	_, order := c.order(latest())
+	return topic, order
+}
+
 // attach carries an order out and creates the topic, as the broker does.
 func (c *cluster) attach(name string, order []byte) (*meta.Topic, error) {
 	c.t.Helper()
@@ -123,10 +133,7 @@ func TestATopicComesBackBesideItself(t *testing.T) {
 func TestValidationWritesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *net) {
 		a, b := newCluster(t, n, "mem://a"), newCluster(t, n, "mem://b")
-		topic := a.topic("orders", 1)
-		a.produce(topic, 0, 10)
-		a.pass(time.Minute)
-		_, order := a.order(latest())
+		topic, order := a.ordered()
 		before := []int{len(keys(t, a.bucket, "")), len(keys(t, b.bucket, ""))}
 		for _, c := range []*cluster{a, b} {
 			if _, err := c.attacher().Attach(t.Context(), "again", order, true); err != nil {
@@ -143,10 +150,7 @@ func TestValidationWritesNothing(t *testing.T) {
 func TestReplicasAreAsManyAsTheTopicHasWhereItComesFrom(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *net) {
 		a, b := newCluster(t, n, "mem://a"), newCluster(t, n, "mem://b")
-		topic := a.topic("orders", 1)
-		a.produce(topic, 0, 10)
-		a.pass(time.Minute)
-		_, order := a.order(latest())
+		topic, order := a.ordered()
 		for c, want := range map[*cluster]int16{a: int16(len(topic.Partitions[0].Replicas)), b: 0} {
 			made, err := c.attacher().Attach(t.Context(), "again", order, true)
 			if err != nil || made.Replication != want {
@@ -270,10 +274,7 @@ func TestAnOrderThatTheArchiveHasOutgrownIsRefused(t *testing.T) {
 func TestPinsGoWithTheirTopic(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *net) {
 		a := newCluster(t, n, "mem://a")
-		topic := a.topic("orders", 1)
-		a.produce(topic, 0, 10)
-		a.pass(time.Minute)
-		_, order := a.order(latest())
+		topic, order := a.ordered()
 		if _, err := a.attacher().Attach(t.Context(), "never", order, false); err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,14 @@ func (w *world) killed() {
 	w.src.hw.Store(-1)
 }
 
+// killedWith kills the process of a leader, and leads in the next one.
+func (w *world) killedWith(n *node) *node {
+	w.t.Helper()
+	n.stop()
+	w.killed()
+	return w.lead(TopicConfig{})
+}
+
 // endAt is the end of a restore of the bucket to a time, ms.
 func (w *world) endAt(ms int64) int64 {
 	w.t.Helper()
@@ -110,9 +118,7 @@ func TestARestoreToBeforeAKillStaysWhatItWasOnceTheTailIsSuperseded(t *testing.T
 			w.opts.MaxLag = 10 * time.Second
 			n := w.lead(TopicConfig{})
 			want := w.tails(n)
-			n.stop()
-			w.killed()
-			n = w.lead(TopicConfig{})
+			n = w.killedWith(n)
 			w.append(2)
 			w.archive(n, roll)
 			if live := entriesOf(n.p.Manifest(), manifest.Live); len(live) != 1 {
@@ -121,9 +127,7 @@ func TestARestoreToBeforeAKillStaysWhatItWasOnceTheTailIsSuperseded(t *testing.T
 			w.wantEnds("superseded", want)
 			w.check()
 			// Once more: what was taken over is in no log.
-			n.stop()
-			w.killed()
-			n = w.lead(TopicConfig{})
+			n = w.killedWith(n)
 			w.append(1)
 			w.archive(n, true)
 			w.wantEnds("superseded twice", want)
@@ -135,9 +139,7 @@ func TestAppendTimesThatWereTakenOverAreTakenOverAgainByTheSameLeader(t *testing
 	in(t, func(t *testing.T, w *world) {
 		n := w.lead(TopicConfig{})
 		want := w.tails(n)
-		n.stop()
-		w.killed()
-		n = w.lead(TopicConfig{})
+		n = w.killedWith(n)
 		w.archive(n, false)
 		w.wantEnds("in a larger tail", want)
 		w.archive(n, true)
@@ -157,9 +159,7 @@ func TestAppendTimesOfASupersededTailAreReadOnceAndOnlyAfterAnElection(t *testin
 		if got := w.fault.Calls(fault.Get) - before; got != 0 {
 			t.Fatalf("%d reads by the leader that had uploaded the tails, want none", got)
 		}
-		n.stop()
-		w.killed()
-		n = w.lead(TopicConfig{})
+		n = w.killedWith(n)
 		want := w.tails(n)
 		before = w.fault.Calls(fault.Get)
 		w.append(1)
@@ -175,9 +175,7 @@ func TestAnUploadWaitsForTheAppendTimesOfWhatItSupersedes(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		n := w.lead(TopicConfig{})
 		want := w.tails(n)
-		n.stop()
-		w.killed()
-		n = w.lead(TopicConfig{})
+		n = w.killedWith(n)
 		w.fault.SetRules(fault.Rule{Op: fault.Get, Effect: fault.Fail})
 		w.append(2)
 		w.roll()

@@ -113,7 +113,8 @@ func (m *Manager) markClean() error {
 	return nil
 }
 
-// sweepDir deletes what deleted topics left behind, but for what is still to be archived (parting). Directories that no topic claims, alive or deleted, are kept and named.
+// sweepDir deletes what deleted topics left behind, but for what is still to be archived (parting). Directories that no topic claims, alive
+// or deleted, are kept and named.
 func (m *Manager) sweepDir(img *meta.Image) error {
 	entries, err := m.fs.ReadDir(m.o.Dir)
 	if err != nil {

@@ -22,8 +22,10 @@ import (
 //
 // Nobody is elected for a deleted topic: who takes the archive over gives itself the next leader epoch, as long as the topic is deleted.
 // In its former one a manifest that was written and not committed could have a higher number than the next one, and readers of the bucket
-// alone would take it (PROTOCOLS 2.1). Who collects the topic does the same, and each fences the other: then it is tried again. A restarted broker takes all of its log for committed: of what was not nobody was told anything, and
-// from the undeletion on the archive is what counts (PROTOCOLS 1.6).
+// alone would take it (PROTOCOLS 2.1). Who collects the topic does the same, and each fences the other: then it is tried again.
+//
+// A restarted broker takes all of its log for committed: of what was not nobody was told anything, and from the undeletion on the archive is
+// what counts (PROTOCOLS 1.6).
 type parting struct {
 	m         *Manager
 	topic     *meta.Topic // as it was last seen

@@ -60,7 +60,7 @@ func (n *node) controlOptions() control.Options {
 	o := control.Options{
 		NodeID: n.id, Imbalance: n.c.Int("leader.imbalance.per.broker.percentage"), Logger: n.log, Registerer: n.reg,
 		Unclean: func(t *meta.Topic) bool { return n.inForce(t).UncleanLeaderElection },
-		MinISR:  func(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas },
+		MinISR:  n.minISR,
 	}
 	if n.c.Bool("auto.leader.rebalance.enable") {
 		o.Rebalance = time.Duration(n.c.Int("leader.imbalance.check.interval.seconds")) * time.Second

@@ -20,7 +20,7 @@ func (n *node) replicaOptions() replica.Options {
 		RetentionCheck: ms("log.retention.check.interval.ms"), OpenFiles: int(c.Int("log.open.files.max")), Logger: n.log, Registerer: n.reg,
 
 		Controlled: true, BrokerEpoch: n.brokerEpoch,
-		MinISR:   func(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas },
+		MinISR:   n.minISR,
 		Throttle: n.throttle, Throttled: n.throttled,
 		Upstream: &broker.Upstream{NodeID: n.id, Peers: n.peers},
 		LagMax:   ms("replica.lag.time.max.ms"), Fetchers: int(c.Int("num.replica.fetchers")), FetchWait: ms("replica.fetch.wait.max.ms"),

@@ -16,6 +16,9 @@ func (n *node) inForce(t *meta.Topic) config.Topic {
 	return n.c.Topic(n.dynamic(), t.Configs)
 }
 
+// minISR is min.insync.replicas of a topic.
+func (n *node) minISR(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas }
+
 // dynamic is the configuration of brokers that was altered while they ran.
 func (n *node) dynamic() config.Dynamic {
 	img := n.store.Image()
@@ -80,7 +83,7 @@ func (n *node) rules(t *meta.Topic) record.ValidateOptions {
 func (n *node) brokerOptions(advertised []meta.Listener) broker.Options {
 	c := n.c
 	o := broker.Options{
-		NodeID: n.id, Rack: c.String("broker.rack"), Advertised: advertised, Rules: n.rules, MinISR: func(t *meta.Topic) int32 { return n.inForce(t).MinInsyncReplicas }, Config: c, Restore: n.restore,
+		NodeID: n.id, Rack: c.String("broker.rack"), Advertised: advertised, Rules: n.rules, MinISR: n.minISR, Config: c, Restore: n.restore,
 		RackAware:        c.String("replica.selector.class") == config.RackAwareSelector,
 		AutoCreateTopics: c.Bool("auto.create.topics.enable"), DefaultPartitions: int32(c.Int("num.partitions")), DefaultReplication: int16(c.Int("default.replication.factor")),
 		MaxRequestBytes: int32(c.Int("socket.request.max.bytes")), MaxQueuedBytes: max(c.Int("queued.max.request.bytes"), 0), MaxConnections: int(c.Int("max.connections")),
