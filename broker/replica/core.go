@@ -49,6 +49,7 @@ const (
 	Told                            // the leader's answer, which did not diverge, says that its high watermark is HW
 	Fetched                         // follower Replica asked for LEO, so it has everything below, from LogStart on; this log begins at Start
 	Ticked                          // time has passed
+	Missed                          // the brokers Away are not registered now
 	Known                           // the metadata has Replicas and ISR at Version, in Epoch
 	Refused                         // the proposal of Version was not written and cannot be any more
 	Configured                      // MinISR has changed
@@ -68,6 +69,7 @@ type Event struct {
 	NowMs    int64 // of a clock that never goes back
 	Replicas []int32
 	ISR      []int32
+	Away     []int32
 
 	BrokerEpoch int64 // of a fetching follower's process
 	Eligible    bool  // it is the registered, unfenced one
@@ -107,6 +109,8 @@ func (c *Core) Step(e Event) Effect {
 		return c.fetched(e)
 	case Ticked:
 		return Effect{Propose: c.shrink(e.NowMs)}
+	case Missed:
+		return c.missed(e)
 	case Known:
 		return c.known(e)
 	case Refused:
@@ -186,8 +190,17 @@ func (c *Core) advance() bool {
 	return true
 }
 
-// under says that acks=all cannot hold: fewer in-sync replicas than min.insync.replicas, of which there can be no more than replicas.
-func (c *Core) under() bool { return len(c.isr) < min(int(c.minISR), len(c.replicas)) }
+// under says that acks=all cannot hold: fewer in-sync replicas that are there than min.insync.replicas, of which there can be no more than
+// replicas.
+func (c *Core) under() bool {
+	n := len(c.isr)
+	for i := range c.followers {
+		if f := &c.followers[i]; f.inSync && f.absent {
+			n--
+		}
+	}
+	return n < min(int(c.minISR), len(c.replicas))
+}
 
 // CheckEpoch compares the epoch that a client believes in with the current one; -1 is no belief (KIP-320).
 func (c *Core) CheckEpoch(current int32, anyReplica bool) error {

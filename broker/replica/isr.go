@@ -10,6 +10,7 @@ type follower struct {
 	leo         int64 // everything below is in its log; -1: not known in this epoch
 	inSync      bool  // in the ISR as the metadata has it
 	proposed    bool  // in the ISR as it is proposed
+	absent      bool  // neither registered nor fetching
 
 	caughtUpMs int64 // when it last had all that the leader had
 	fetchedMs  int64 // its last fetch
@@ -81,7 +82,7 @@ func (c *Core) fetched(e Event) Effect {
 	case f.leaderLEO >= 0 && e.LEO >= f.leaderLEO:
 		f.caughtUpMs = max(f.caughtUpMs, f.fetchedMs)
 	}
-	f.leo, f.leaderLEO, f.fetchedMs = e.LEO, c.leo, e.NowMs
+	f.leo, f.leaderLEO, f.fetchedMs, f.absent = e.LEO, c.leo, e.NowMs, false
 	moved := c.advance()
 	return Effect{HWMoved: moved, Began: began, Propose: c.expand(f, e)}
 }
@@ -120,6 +121,24 @@ func (c *Core) shrink(nowMs int64) *Proposal {
 		return nil
 	}
 	return c.propose(p)
+}
+
+// silentMs is for how long a follower that is not registered has not fetched when it is gone: several times replica.fetch.wait.max.ms. A
+// registration alone may lapse while etcd has other worries.
+const silentMs = 2000
+
+// missed notes which members of the ISR are gone. Where min.insync.replicas would not hold without them they stay in it (KIP-966), but
+// what waits for them will not be acknowledged soon, and is told so instead of waiting for replica.lag.time.max.ms, as if they had left.
+func (c *Core) missed(e Event) Effect {
+	if c.role != leading {
+		return Effect{}
+	}
+	was := c.under()
+	for i := range c.followers {
+		f := &c.followers[i]
+		f.absent = slices.Contains(e.Away, f.id) && e.NowMs-max(f.fetchedMs, f.caughtUpMs) > silentMs
+	}
+	return Effect{HWMoved: c.advance(), Under: !was && c.under()}
 }
 
 func (c *Core) propose(p *Proposal) *Proposal {

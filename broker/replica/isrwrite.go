@@ -11,6 +11,49 @@ import (
 // isrWriters is how many changes of ISRs are written at once.
 const isrWriters = 8
 
+// missingCheck is how often it is looked whether an ISR has members that are not registered.
+const missingCheck = 500 * time.Millisecond
+
+// watchMissing tells the partitions that are led which members of their ISR are not registered, until ctx ends.
+func (m *Manager) watchMissing(ctx context.Context) {
+	t := time.NewTicker(missingCheck)
+	defer t.Stop()
+	told := map[*Partition]bool{} // that some are
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		img := m.store.Image()
+		for _, p := range m.Led() {
+			away := away(img, m.record(p))
+			if len(away) == 0 && !told[p] {
+				continue
+			}
+			if len(away) == 0 {
+				delete(told, p)
+			} else {
+				told[p] = true
+			}
+			p.do(Event{Kind: Missed, Away: away, NowMs: m.nowMs()})
+		}
+	}
+}
+
+// away are the members of the ISR that are not registered.
+func away(img *meta.Image, mp *meta.Partition) (ids []int32) {
+	if mp == nil {
+		return nil
+	}
+	for _, id := range mp.ISR {
+		if img.Brokers[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // watchLag looks twice in replica.lag.time.max.ms for followers that do not keep up, until ctx ends.
 func (m *Manager) watchLag(ctx context.Context) {
 	t := time.NewTicker(max(m.o.LagMax/2, time.Millisecond))

@@ -250,6 +250,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		g.Go(func() error { m.reportOffline(ctx); return nil })
 	}
 	g.Go(func() error { m.watchLag(ctx); return nil })
+	g.Go(func() error { m.watchMissing(ctx); return nil })
 	g.Go(func() error { m.keepMarks(ctx); return nil })
 	g.Go(func() error { m.part(ctx); return nil })
 	g.Go(func() error { m.fetchers.run(ctx); return nil })

@@ -281,6 +281,15 @@ func (w *play) step(words []string) []string {
 		w.now += int64(num(1))
 		a := w.nodes[num(0)]
 		return w.say(a, a.core.Step(Event{Kind: Ticked, NowMs: w.now}))
+	case "miss": // miss BROKER: it looks who is not registered
+		a := w.nodes[num(0)]
+		e := Event{Kind: Missed, NowMs: w.now}
+		for _, b := range w.nodes {
+			if b.away {
+				e.Away = append(e.Away, b.id)
+			}
+		}
+		return w.say(a, a.core.Step(e))
 	case "write": // write BROKER [unheard]: its proposal reaches the metadata; the answer may be lost
 		a := w.nodes[num(0)]
 		return w.write(a, a.core.proposal, len(plain) > 1)

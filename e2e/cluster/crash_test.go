@@ -1,8 +1,15 @@
 package cluster
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 func TestKilledLeadersLoseNothing(t *testing.T) {
@@ -31,4 +38,28 @@ func TestKilledLeadersLoseNothing(t *testing.T) {
 	w.inSync("killed")
 	l.stop()
 	w.sameReplicas("killed", 3)
+}
+
+// Who waits for followers that are gone is told so, however long the leader would wait for them, and whatever the client's own patience.
+func TestBelowTheMinimumClientsAreTold(t *testing.T) {
+	w := apart(t, "replica.lag.time.max.ms=600000")
+	w.topic("few", each[0])
+	w.Broker(2).Kill()
+	w.Broker(3).Kill()
+	to := w.client(kgo.SeedBrokers(w.boot[0]), kgo.RequestTimeoutOverhead(time.Minute)).SeedBrokers()[0]
+	send := func() error {
+		resp, err := to.Request(w.ctx, version{w.one("few", 0, "v", 10*time.Minute), 12})
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+	}
+	if err := send(); !errors.Is(err, kerr.NotEnoughReplicas) && !errors.Is(err, kerr.NotEnoughReplicasAfterAppend) {
+		t.Errorf("with both followers gone: %v", err)
+	}
+	if d, err := w.partition("few", 0); err != nil || len(d.ISR) < 2 {
+		t.Errorf("ISR %v, %v: who has all that is committed must not leave it", d.ISR, err)
+	}
+	w.startOne(2)
+	proc.Until(t, 30*time.Second, "it is taken again with a follower", send)
 }

@@ -68,17 +68,7 @@ func (d *direct) send(n int) {
 	for range n {
 		value := fmt.Sprintf("direct-%d", d.next)
 		d.next++
-		b, err := record.Build(nil, record.BatchOptions{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1},
-			[]record.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte(value)}})
-		if err != nil {
-			d.w.t.Fatal(err)
-		}
-		req := kmsg.NewPtrProduceRequest()
-		req.Acks, req.TimeoutMillis = -1, 8000
-		rt, rp := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
-		rp.Partition, rp.Records = d.partition, b
-		rt.Topic, rt.Partitions = d.topic, append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
+		req := d.w.one(d.topic, d.partition, value, 8*time.Second)
 		call := clock()
 		d.over.Go(func() {
 			ctx, cancel := context.WithTimeout(d.w.ctx, 15*time.Second)
@@ -87,6 +77,23 @@ func (d *direct) send(n int) {
 			d.done(call, value, resp, err)
 		})
 	}
+}
+
+// one is a request with one record and acks=all; the leader may take so long.
+func (w *world) one(topic string, partition int32, value string, timeout time.Duration) *kmsg.ProduceRequest {
+	w.t.Helper()
+	b, err := record.Build(nil, record.BatchOptions{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1},
+		[]record.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte(value)}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, int32(timeout.Milliseconds())
+	rt, rp := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
+	rp.Partition, rp.Records = partition, b
+	rt.Topic, rt.Partitions = topic, append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	return req
 }
 
 func (d *direct) done(call int64, value string, resp kmsg.Response, err error) {
