@@ -64,19 +64,19 @@ func (m *marker) ring() {
 // flushed is, and what others lead they answer for. A mark that cannot be written is tried again the next time; restores just reach less
 // far meanwhile.
 func (a *Archive) runMarks(ctx context.Context) {
-	tick := time.NewTicker(a.o.MaxLag)
-	defer tick.Stop()
 	pause := markPause
 	for {
+		next := time.NewTimer(a.o.MaxLag)
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markEnd)
 			defer cancel()
 			_ = a.mark(last, true)
 			return
-		case <-tick.C:
+		case <-next.C:
 		case <-a.marker.wake:
 		}
+		next.Stop()
 		if err := a.mark(ctx, false); err == nil {
 			pause = markPause
 		} else {
