@@ -128,6 +128,24 @@ func TestBrokerCutOffFromEverythingComesBack(t *testing.T) {
 	}
 }
 
+// Connections between brokers that were there are silent from now on, while new ones work. Neither side's requests end by their own time,
+// nor may the leader do without the follower here: only the silence itself, once it is noticed, lets anything be acknowledged again.
+func TestSilentConnectionBetweenBrokersIsReplaced(t *testing.T) {
+	if noNamespaces != nil {
+		t.Logf("not tried: %v", noNamespaces) // relays hold bytes back, but acknowledge them
+		return
+	}
+	w := apartOnWire(t, "replica.socket.timeout.ms=600000", "replica.lag.time.max.ms=600000")
+	w.topic("silent", each[0])
+	l := w.startLoad("silent", 1)
+	l.more(100)
+	w.net.Forget(1, 2)
+	l.more(300)
+	w.healed("silent")
+	l.stop()
+	w.sameReplicas("silent", 1)
+}
+
 // A line that loses a quarter of the packets and delays the others is slow, and correct.
 func TestBrokerOnAPoorLineIsSlowAndCorrect(t *testing.T) {
 	onNetworks(t, func(t *testing.T, apart begin) {

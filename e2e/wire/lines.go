@@ -14,6 +14,8 @@ type Lines struct {
 	mu    sync.Mutex
 	cut   map[[2]int]bool // guarded by mu; from, to
 	poor  map[int]Poor    // guarded by mu
+	lost  map[[2]int]bool // guarded by mu; between whom connections that were there are not known any more; the lower id first
+	flows map[flow]bool   // guarded by mu; those that began since
 	whole chan struct{}   // guarded by mu; closed when all is healed, then another
 }
 
@@ -25,7 +27,7 @@ type Poor struct {
 
 // NewLines makes lines with which nothing is wrong.
 func NewLines() *Lines {
-	return &Lines{cut: map[[2]int]bool{}, poor: map[int]Poor{}, whole: make(chan struct{})}
+	return &Lines{cut: map[[2]int]bool{}, poor: map[int]Poor{}, lost: map[[2]int]bool{}, flows: map[flow]bool{}, whole: make(chan struct{})}
 }
 
 // Cut has what goes from one host to another not arrive from now on.
@@ -42,12 +44,44 @@ func (l *Lines) Impair(id int, p Poor) {
 	l.poor[id] = p
 }
 
+// Forget has the connections that two hosts have with each other be silent from now on, while new ones work, as behind a firewall that
+// has lost its table. Relays do not go by it.
+func (l *Lines) Forget(a, b int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.flows)
+	l.lost[pair(a, b)] = true
+}
+
+func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
+
+// flow is a TCP connection: who opened it, from which port, to whom.
+type flow struct {
+	from, to         int
+	fromPort, toPort uint16
+}
+
+// forgotten says whether a segment belongs to a connection that is not known any more. opens: it is the first one of a connection.
+func (l *Lines) forgotten(f flow, opens bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.lost[pair(f.from, f.to)] {
+		return false
+	}
+	if opens {
+		l.flows[f] = true
+	}
+	return !l.flows[f] && !l.flows[flow{f.to, f.from, f.toPort, f.fromPort}]
+}
+
 // Heal ends all cuts and impairments.
 func (l *Lines) Heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.cut)
 	clear(l.poor)
+	clear(l.lost)
+	clear(l.flows)
 	close(l.whole)
 	l.whole = make(chan struct{})
 }

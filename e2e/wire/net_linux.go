@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -145,6 +146,9 @@ func (n *Net) forward(from int, packet []byte) {
 		to = Own
 	}
 	cut, poor, _ := n.State(from, to)
+	if f, opens, ok := segment(from, to, packet); ok && n.forgotten(f, opens) {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := n.hosts[to]
@@ -156,6 +160,17 @@ func (n *Net) forward(from int, packet []byte) {
 		return
 	}
 	_, _ = h.dev.Write(packet) // never blocks; what a device does not take is lost
+}
+
+// segment reads the ports of a TCP segment, and whether it opens a connection.
+func segment(from, to int, packet []byte) (f flow, opens, ok bool) {
+	const tcp, syn, ack = 6, 2, 16
+	head := int(packet[0]&15) * 4
+	if packet[9] != tcp || len(packet) < head+14 {
+		return flow{}, false, false
+	}
+	t := packet[head:]
+	return flow{from, to, binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:])}, t[13]&(syn|ack) == syn, true
 }
 
 // queue is the packets on their way from one host to another, of which none overtakes another. A full one loses what comes.

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 // line is a connection from this process to a host.
 type line struct {
 	n        *Net
+	h        *Host
 	near, on net.Conn
 }
 
@@ -51,21 +52,28 @@ func dialHost(t *testing.T) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var l net.Listener
-	if err := within(h.ns, func() (err error) { l, err = net.Listen("tcp", h.IP.String()+":7"); return err }); err != nil {
+	l := &line{n: n, h: h}
+	l.near, l.on = l.dial(t)
+	return l
+}
+
+// dial makes another connection.
+func (l *line) dial(t *testing.T) (near, on net.Conn) {
+	t.Helper()
+	var door net.Listener
+	if err := within(l.h.ns, func() (err error) { door, err = net.Listen("tcp", l.h.IP.String()+":0"); return err }); err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	near, err := net.DialTimeout("tcp", l.Addr().String(), time.Minute)
+	defer door.Close()
+	near, err := net.DialTimeout("tcp", door.Addr().String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, err := l.Accept()
-	if err != nil {
+	if on, err = door.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { near.Close(); on.Close() })
-	return &line{n, near, on}
+	return near, on
 }
 
 // arrives tells whether a byte that one end sends is at the other within a time.
@@ -92,7 +100,8 @@ func TestWhatIsCutIsSilentAndTheOtherWayIsNot(t *testing.T) {
 	if l == nil {
 		return
 	}
-	if !arrives(t, l.near, l.on, long) || !arrives(t, l.on, l.near, long) {
+	// The last byte brings the acknowledgement of the one before: an end that still waits for one when the way is cut sends nothing new.
+	if !arrives(t, l.on, l.near, long) || !arrives(t, l.near, l.on, long) {
 		t.Fatal("the line is dead from the start")
 	}
 	l.n.Cut(Own, 1)
@@ -101,6 +110,24 @@ func TestWhatIsCutIsSilentAndTheOtherWayIsNot(t *testing.T) {
 	}
 	if !arrives(t, l.on, l.near, long) {
 		t.Error("the other way is cut too")
+	}
+	l.n.Heal()
+	if !arrives(t, l.near, l.on, long) {
+		t.Error("TCP did not send again what was lost")
+	}
+}
+
+func TestForgottenConnectionsAreSilentAndNewOnesAreNot(t *testing.T) {
+	l := dialHost(t)
+	if l == nil {
+		return
+	}
+	l.n.Forget(1, Own)
+	if arrives(t, l.near, l.on, short) || arrives(t, l.on, l.near, short) {
+		t.Error("what was sent over a forgotten connection has arrived")
+	}
+	if near, on := l.dial(t); !arrives(t, near, on, long) || !arrives(t, on, near, long) {
+		t.Error("a new connection is silent too")
 	}
 	l.n.Heal()
 	if !arrives(t, l.near, l.on, long) {
