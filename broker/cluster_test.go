@@ -249,6 +249,53 @@ func TestElectLeadersUnclean(t *testing.T) {
 	}
 }
 
+// evict ends the registration of a broker.
+func (w *world) evict(id int32) {
+	w.t.Helper()
+	if err := w.store.Evict(w.t.Context(), id, w.store.Image().Brokers[id].Epoch); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("a broker is gone", func() bool { return w.store.Image().Brokers[id] == nil })
+}
+
+// Who is gone and stays in the ISR, since too few would be left, is shown as Kafka 4 shows it: as eligible to lead, not as in sync.
+func TestWhoIsGoneIsNotShownInSync(t *testing.T) {
+	w := newWorld(t, settings{})
+	w.fellows(2, 3)
+	for _, name := range []string{"leads", "follows", "failed"} {
+		w.place(name, 1, 2, 3)
+		w.edit(name, func(p *meta.Partition) { p.ISR = []int32{2, 1} })
+	}
+	w.edit("leads", func(p *meta.Partition) { p.Leader = 2 })
+	w.edit("failed", func(p *meta.Partition) { p.ISR, p.Offline = []int32{2, 1, 3}, []int32{3} })
+	w.evict(2)
+	c := w.dial()
+	names := []string{"failed", "follows", "leads"}
+	md, dp := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrDescribeTopicPartitionsRequest()
+	md.Version = 12
+	for _, name := range names {
+		a, b := kmsg.NewMetadataRequestTopic(), kmsg.NewDescribeTopicPartitionsRequestTopic()
+		a.Topic, b.Topic = &name, name
+		md.Topics, dp.Topics = append(md.Topics, a), append(dp.Topics, b)
+	}
+	dp.ResponsePartitionLimit = 100
+	was, is := c.do(md).(*kmsg.MetadataResponse), c.do(dp).(*kmsg.DescribeTopicPartitionsResponse)
+	for i, want := range []struct{ leader, isr, eligible, offline string }{
+		{"1", "[1]", "[2 3]", "[2 3]"}, {"1", "[1]", "[2]", "[2]"}, {"-1", "[1]", "[2]", "[2]"},
+	} {
+		m, d := was.Topics[i].Partitions[0], is.Topics[i].Partitions[0]
+		if got := fmt.Sprint(m.Leader, m.ISR, m.OfflineReplicas); got != fmt.Sprintf("%s %s %s", want.leader, want.isr, want.offline) {
+			t.Errorf("%s: Metadata has leader, ISR, offline %s, want %+v", names[i], got, want)
+		}
+		if got := fmt.Sprint(d.LeaderID, d.ISR, d.EligibleLeaderReplicas, d.OfflineReplicas); got != fmt.Sprintf("%s %s %s %s", want.leader, want.isr, want.eligible, want.offline) {
+			t.Errorf("%s: DescribeTopicPartitions has leader, ISR, eligible, offline %s, want %+v", names[i], got, want)
+		}
+	}
+	if n := control.UnderReplicated(w.store.Image()); n != 3 {
+		t.Errorf("%d partitions are under-replicated, want 3", n)
+	}
+}
+
 func TestUnregisterBrokerForgetsTheDeadOnly(t *testing.T) {
 	w := newWorld(t, settings{})
 	w.fellows(2)
@@ -279,10 +326,7 @@ func TestUnregisterBrokerForgetsTheDeadOnly(t *testing.T) {
 	if got := unregister(7); got != kerr.BrokerIDNotRegistered.Code {
 		t.Fatalf("an unknown broker: code %d", got)
 	}
-	if err := w.store.Evict(t.Context(), 2, w.store.Image().Brokers[2].Epoch); err != nil {
-		t.Fatal(err)
-	}
-	w.until("broker 2 is gone", func() bool { return w.store.Image().Brokers[2] == nil })
+	w.evict(2)
 	if got := fenced(); !slices.Equal(got, []int32{2}) {
 		t.Fatalf("fenced %v, want 2", got)
 	}
@@ -321,5 +365,20 @@ func TestDescribeQuorumNamesTheController(t *testing.T) {
 		if got := resp.Topics[0].Partitions[1].ErrorCode; got != kerr.UnknownTopicOrPartition.Code {
 			t.Fatalf("v%d: partition 1 has code %d", v, got)
 		}
+	}
+	// One that is away is shown, with what it had.
+	b := w.store.Image().Brokers[2]
+	w.evict(2)
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	req.Version = 2
+	rt, rp := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
+	rt.Topic, rt.Partitions = metadataTopic, append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	p := c.do(req).(*kmsg.DescribeQuorumResponse).Topics[0].Partitions[0]
+	if len(p.CurrentVoters) != 2 {
+		t.Fatalf("%+v", p)
+	}
+	if v := p.CurrentVoters[1]; v.ReplicaID != 2 || v.LogEndOffset != b.Epoch || v.LogEndOffset >= p.HighWatermark || v.LastFetchTimestamp != -1 || v.LastCaughtUpTimestamp != -1 {
+		t.Fatalf("%+v of %+v", v, p)
 	}
 }

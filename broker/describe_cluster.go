@@ -1,9 +1,6 @@
 package broker
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -24,10 +21,7 @@ func handleDescribeCluster(s *Server, c *conn, r kmsg.Request) (kmsg.Response, e
 	if !img.Alive(img.Controller) {
 		resp.ControllerID = s.Options.NodeID // any broker takes administrative requests
 	}
-	all := maps.Clone(img.Known) // those that are not there any more
-	maps.Copy(all, img.Brokers)
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		b := all[id]
+	for id, b := range everybody(img) {
 		if b.Fenced && !req.IncludeFencedBrokers {
 			continue
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -16,8 +17,9 @@ import (
 const metadataTopic = "__cluster_metadata"
 
 // DescribeQuorum v0-v2 (KIP-595, 836: times, 853: nodes and directories). There is no such log here: the quorum is etcd's. The answer
-// says what the tools' users want to know of it: the controller leads, in its term; its candidates, all registered brokers, are the
-// voters; the log's end is the metadata revision that this broker has, and so has each that is registered, within a watch's latency.
+// says what the tools' users want to know of it: the controller leads, in its term; its candidates, all brokers, are the voters; the log's
+// end is the metadata revision that this broker has, and so has each that is registered, within a watch's latency. One that is not has what
+// there was when it registered last, as far as is known, and when that ended is not.
 func handleDescribeQuorum(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, error) {
 	req := r.(*kmsg.DescribeQuorumRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeQuorumResponse)
@@ -30,10 +32,10 @@ func handleDescribeQuorum(s *Server, _ *conn, r kmsg.Request) (kmsg.Response, er
 		}
 		resp.Topics = append(resp.Topics, t)
 	}
-	for _, id := range slices.Sorted(maps.Keys(img.Brokers)) {
+	for id, b := range everybody(img) {
 		n := kmsg.NewDescribeQuorumResponseNode()
 		n.NodeID = id
-		for _, l := range img.Brokers[id].Listeners {
+		for _, l := range b.Listeners {
 			nl := kmsg.NewDescribeQuorumResponseNodeListener()
 			nl.Name, nl.Host, nl.Port = l.Name, l.Host, uint16(l.Port)
 			n.Listeners = append(n.Listeners, nl)
@@ -54,10 +56,26 @@ func describeQuorum(img *meta.Image, topic string, partition int32) kmsg.Describ
 	now := time.Now().UnixMilli()
 	p.LeaderID, p.HighWatermark = img.Controller, img.Rev
 	p.LeaderEpoch = int32(min(img.Term, math.MaxInt32))
-	for _, id := range slices.Sorted(maps.Keys(img.Brokers)) {
+	for id, b := range everybody(img) {
 		v := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
 		v.ReplicaID, v.LogEndOffset, v.LastFetchTimestamp, v.LastCaughtUpTimestamp = id, img.Rev, now, now
+		if img.Brokers[id] == nil {
+			v.LogEndOffset, v.LastFetchTimestamp, v.LastCaughtUpTimestamp = b.Epoch, -1, -1
+		}
 		p.CurrentVoters = append(p.CurrentVoters, v)
 	}
 	return p
+}
+
+// everybody are the brokers that are registered or known, in the order of their ids.
+func everybody(img *meta.Image) iter.Seq2[int32, *meta.Broker] {
+	all := maps.Clone(img.Known)
+	maps.Copy(all, img.Brokers)
+	return func(yield func(int32, *meta.Broker) bool) {
+		for _, id := range slices.Sorted(maps.Keys(all)) {
+			if !yield(id, all[id]) {
+				return
+			}
+		}
+	}
 }

@@ -73,27 +73,24 @@ func (s *Server) describePartitions(img *meta.Image, name string, first int32, r
 		return a, -1
 	}
 	a.TopicID, a.IsInternal = t.ID, t.Internal
+	alive := livingOf(img)
 	for i := first; i < int32(len(t.Partitions)); i++ {
 		if *room == 0 {
 			return a, i
 		}
 		*room--
-		a.Partitions = append(a.Partitions, describePartition(img, t.Partitions[i]))
+		a.Partitions = append(a.Partitions, describePartition(alive, t.Partitions[i]))
 	}
 	return a, -1
 }
 
-func describePartition(img *meta.Image, p *meta.Partition) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+func describePartition(alive living, p *meta.Partition) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	a := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	a.Partition, a.LeaderID, a.LeaderEpoch = p.ID.Partition, p.Leader, p.LeaderEpoch
-	a.Replicas, a.ISR = p.Replicas, p.ISR
-	a.EligibleLeaderReplicas, a.LastKnownELR = []int32{}, []int32{} // Kafka's admin client cannot take null
-	for _, r := range p.Replicas {
-		if b := img.Brokers[r]; b == nil || b.Fenced || slices.Contains(p.Offline, r) {
-			a.OfflineReplicas = append(a.OfflineReplicas, r)
-		}
-	}
-	if p.Leader < 0 || !img.Alive(p.Leader) || slices.Contains(p.Offline, p.Leader) {
+	a.Replicas, a.LastKnownELR = p.Replicas, []int32{} // Kafka's admin client cannot take null
+	a.ISR, a.EligibleLeaderReplicas = alive.eligible(p)
+	a.OfflineReplicas = alive.offline(p)
+	if alive.gone(p, p.Leader) {
 		a.ErrorCode, a.LeaderID = kerr.LeaderNotAvailable.Code, -1
 	}
 	return a

@@ -27,7 +27,7 @@ func handleMetadata(s *Server, c *conn, r kmsg.Request) (kmsg.Response, error) {
 	resp.SetVersion(req.Version)
 	img := s.Store.Image()
 	nodes := c.nodes()
-	alive := map[int32]bool{}
+	alive := living{}
 	for i := range nodes {
 		n := &nodes[i]
 		alive[n.id] = true
@@ -54,7 +54,7 @@ func handleMetadata(s *Server, c *conn, r kmsg.Request) (kmsg.Response, error) {
 }
 
 // oneMetadata answers for one topic of the request, by name or, from version 12 on, by id.
-func (s *Server) oneMetadata(c *conn, img *meta.Image, t *kmsg.MetadataRequestTopic, version int16, create bool, alive map[int32]bool) kmsg.MetadataResponseTopic {
+func (s *Server) oneMetadata(c *conn, img *meta.Image, t *kmsg.MetadataRequestTopic, version int16, create bool, alive living) kmsg.MetadataResponseTopic {
 	byID := t.TopicID != [16]byte{}
 	out := kmsg.NewMetadataResponseTopic()
 	out.AuthorizedOperations = noAuthorizedOperations
@@ -95,7 +95,7 @@ func (s *Server) oneMetadata(c *conn, img *meta.Image, t *kmsg.MetadataRequestTo
 }
 
 // topicMetadata describes a topic. A partition whose leader is not alive, or has lost its log, has none.
-func topicMetadata(t *meta.Topic, alive map[int32]bool) kmsg.MetadataResponseTopic {
+func topicMetadata(t *meta.Topic, alive living) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
 	out.AuthorizedOperations = noAuthorizedOperations
@@ -103,13 +103,9 @@ func topicMetadata(t *meta.Topic, alive map[int32]bool) kmsg.MetadataResponseTop
 	for i, p := range t.Partitions {
 		a := kmsg.NewMetadataResponseTopicPartition()
 		a.Partition, a.Leader, a.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
-		a.Replicas, a.ISR = p.Replicas, p.ISR
-		for _, r := range p.Replicas {
-			if !alive[r] || slices.Contains(p.Offline, r) {
-				a.OfflineReplicas = append(a.OfflineReplicas, r)
-			}
-		}
-		if !alive[p.Leader] || slices.Contains(p.Offline, p.Leader) {
+		a.Replicas, a.OfflineReplicas = p.Replicas, alive.offline(p)
+		a.ISR, _ = alive.eligible(p)
+		if alive.gone(p, p.Leader) {
 			a.Leader, a.ErrorCode = -1, kerr.LeaderNotAvailable.Code
 		}
 		out.Partitions = append(out.Partitions, a)

@@ -120,7 +120,7 @@ func (c *trio) start(id int32) {
 	}
 	g.Go(func() { keep(ctx) })
 	if c.control {
-		controller := control.New(m.store, control.Options{NodeID: id, Logger: log, Unclean: func(*meta.Topic) bool { return c.unclean }})
+		controller := control.New(m.store, control.Options{NodeID: id, Logger: log, Unclean: func(*meta.Topic) bool { return c.unclean }, MinISR: func(*meta.Topic) int32 { return c.minISR }})
 		g.Go(func() { controller.Run(ctx) })
 		c.until("admitted", func() bool { return m.store.Image().Admitted(id, epoch) })
 	}

@@ -25,7 +25,7 @@ type builder struct {
 	pend map[topicID]map[int32]*Partition
 	revs map[topicID]int64
 
-	ownTopics, ownByID, ownDeleted, ownBrokers, ownConfigs, ownAttached, ownPend, ownRevs, ownKnown, ownDraining bool
+	ownTopics, ownByID, ownDeleted, ownBrokers, ownConfigs, ownAttached, ownPend, ownRevs, ownKnown, ownForgotten, ownDraining bool
 
 	ownTopic     map[topicID]*Topic // copies that may still be written
 	ownPartition map[topicID]bool   // inner maps of pend that may
@@ -36,7 +36,7 @@ func emptyState(cluster string, inc uint32) *state {
 	return &state{
 		img: &Image{
 			Cluster: cluster, Incarnation: inc, Controller: -1,
-			Brokers: map[int32]*Broker{}, Known: map[int32]*Broker{}, draining: map[int32]int64{}, Topics: map[string]*Topic{}, TopicsByID: map[topicID]*Topic{},
+			Brokers: map[int32]*Broker{}, Known: map[int32]*Broker{}, Forgotten: map[int32]bool{}, draining: map[int32]int64{}, Topics: map[string]*Topic{}, TopicsByID: map[topicID]*Topic{},
 			Deleted: map[topicID]*Topic{}, Configs: map[string]map[string]string{}, Attached: map[string]*Attached{},
 		},
 		pending: map[topicID]map[int32]*Partition{},
@@ -115,7 +115,13 @@ func (b *builder) put(p parsed, kv Pair) {
 	case areaKnown:
 		var r *Broker
 		if r, err = decodeKnown(p.broker, kv); err == nil {
-			own(&b.img.Known, &b.ownKnown)[p.broker] = r
+			if r == nil {
+				delete(own(&b.img.Known, &b.ownKnown), p.broker)
+				own(&b.img.Forgotten, &b.ownForgotten)[p.broker] = true
+			} else {
+				own(&b.img.Known, &b.ownKnown)[p.broker] = r
+				delete(own(&b.img.Forgotten, &b.ownForgotten), p.broker)
+			}
 			b.standing(p.broker)
 		}
 	case areaDrain:
@@ -153,6 +159,7 @@ func (b *builder) remove(p parsed) {
 		b.standing(p.broker)
 	case areaKnown:
 		delete(own(&b.img.Known, &b.ownKnown), p.broker)
+		delete(own(&b.img.Forgotten, &b.ownForgotten), p.broker)
 		b.standing(p.broker)
 	case areaDrain:
 		delete(own(&b.img.draining, &b.ownDraining), p.broker)
@@ -166,7 +173,7 @@ func (b *builder) remove(p parsed) {
 	}
 }
 
-// standing works out anew whether a broker is fenced or draining, which three records say together.
+// standing works out anew whether a broker is fenced or draining, which its registration and two more records say together.
 func (b *builder) standing(id int32) {
 	r, k := b.img.Brokers[id], b.img.Known[id]
 	if k != nil && k.Fenced != (r == nil) {
@@ -177,7 +184,7 @@ func (b *builder) standing(id int32) {
 	if r == nil {
 		return
 	}
-	fenced, draining := k != nil && k.Epoch != r.Epoch, b.img.draining[id] == r.Epoch
+	fenced, draining := k != nil && k.Epoch != r.Epoch || b.img.Forgotten[id], b.img.draining[id] == r.Epoch
 	if r.Fenced != fenced || r.Draining != draining {
 		c := *r
 		c.Fenced, c.Draining = fenced, draining

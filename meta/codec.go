@@ -39,6 +39,7 @@ type (
 		Directory string     `json:"dir,omitempty"`
 		Process   string     `json:"process,omitempty"`
 		Listeners []listener `json:"listeners"`
+		Forgotten bool       `json:"forgotten,omitempty"`
 	}
 	drainRecord struct {
 		V     int   `json:"v"`
@@ -279,9 +280,13 @@ func encodeKnown(b *Broker) []byte {
 	return encode(r)
 }
 
+// encodeForgotten is what stays of a broker that was forgotten: the id, so that who comes by it is not taken for one that never had anything.
+func encodeForgotten() []byte { return encode(knownRecord{V: recordMajor, Forgotten: true}) }
+
+// decodeKnown returns nil for a broker that was forgotten.
 func decodeKnown(id int32, kv Pair) (*Broker, error) {
 	var r knownRecord
-	if err := decode(kv.Key, kv.Value, &r, &r.V); err != nil {
+	if err := decode(kv.Key, kv.Value, &r, &r.V); err != nil || r.Forgotten {
 		return nil, err
 	}
 	b := &Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack, Directory: r.Directory, Process: r.Process}

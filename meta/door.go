@@ -116,7 +116,7 @@ type Broker struct {
 	Process   string
 	Continues []string
 
-	// Fenced says that the controller has not dealt with this registration yet, while the cluster knows a former one: it
+	// Fenced says that the controller has not dealt with this registration yet, while the cluster knows, or has forgotten, a former one: it
 	// must not lead nor join an ISR. In Image.Known it is set where the broker is not registered.
 	Fenced   bool
 	Draining bool // it is about to stop: its leaderships are to be moved away
@@ -200,7 +200,9 @@ type Image struct {
 	Brokers     map[int32]*Broker // registered ones
 	// Known are the brokers that a controller has admitted, living or not, with the epoch of the registration that it last
 	// dealt with.
-	Known      map[int32]*Broker
+	Known map[int32]*Broker
+	// Forgotten are brokers that were known, and whom nothing is expected of any more: neither registered since, or not admitted yet.
+	Forgotten  map[int32]bool
 	Topics     map[string]*Topic           // living ones
 	TopicsByID map[manifest.TopicID]*Topic // living ones
 	Deleted    map[manifest.TopicID]*Topic

@@ -88,8 +88,25 @@ func TestBrokerThatIsGoneIsKnownUntilItIsForgotten(t *testing.T) {
 			t.Fatalf("%+v, %+v", img.Brokers[2], img.Known[2])
 		}
 		fatal(t, s.ForgetBroker(t.Context(), 2))
-		if k := s.Image().Known[2]; k != nil {
+		if k := s.Image().Known[2]; k != nil || !s.Image().Forgotten[2] {
 			t.Fatalf("%+v is still known", k)
+		}
+		wants(t, s.ForgetBroker(t.Context(), 2), meta.ErrInvalid)
+		// Who comes by its id is another one, and takes part only once the controller knows.
+		e, _, err = other.Register(t.Context(), meta.Broker{ID: 2}, 60_000)
+		fatal(t, err)
+		synctest.Wait()
+		for _, img := range []*meta.Image{s.Image(), open(t, kv).Image()} {
+			if b := img.Brokers[2]; b == nil || !b.Fenced || !img.Forgotten[2] || img.Admitted(2, e) {
+				t.Fatalf("%+v, forgotten %v", b, img.Forgotten)
+			}
+		}
+		fatal(t, s.Admit(t.Context(), s.Term(), s.Image().Brokers[2]))
+		synctest.Wait()
+		for _, img := range []*meta.Image{s.Image(), open(t, kv).Image()} {
+			if b := img.Brokers[2]; b.Fenced || len(img.Forgotten) != 0 || !img.Admitted(2, e) {
+				t.Fatalf("%+v, forgotten %v", b, img.Forgotten)
+			}
 		}
 	})
 }

@@ -216,18 +216,22 @@ func (s *Store) Evict(ctx context.Context, id int32, epoch int64) error {
 	return nil
 }
 
-// ForgetBroker removes what the cluster knows of a broker that will not come back. ErrBrokerIDInUse: it is registered;
-// ErrInvalid: it is not known.
+// ForgetBroker removes what the cluster knows of a broker that will not come back, but that there was one: who comes by its id, with
+// whatever disk, has lost all that it had. ErrBrokerIDInUse: it is registered; ErrInvalid: it is not known.
 func (s *Store) ForgetBroker(ctx context.Context, id int32) error {
 	key := s.keys.known(id)
-	_, known, err := s.kv.Get(ctx, key)
-	if err == nil && !known {
+	kv, ok, err := s.kv.Get(ctx, key)
+	if err == nil && ok {
+		var b *Broker
+		b, err = decodeKnown(id, kv)
+		ok = b != nil
+	}
+	if err == nil && !ok {
 		err = fmt.Errorf("%w: it is not known", ErrInvalid)
 	}
-	var ok bool
 	var rev int64
 	if err == nil {
-		ok, rev, err = s.commit(ctx, []Guard{{Key: s.keys.broker(id)}}, []Op{{Key: key, Delete: true}})
+		ok, rev, err = s.commit(ctx, []Guard{{Key: s.keys.broker(id)}}, []Op{{Key: key, Value: encodeForgotten()}})
 	}
 	if err == nil && !ok {
 		err = ErrBrokerIDInUse

@@ -21,6 +21,7 @@ const (
 	Drained       Reason = "drained"        // the leader or a follower is about to stop
 	MemberLost    Reason = "member-lost"    // a follower in the ISR is gone
 	MemberUnclean Reason = "member-unclean" // a member of the ISR came back without its clean-shutdown mark
+	MemberGone    Reason = "member-gone"    // a member of the ISR was unregistered: it will not come back, or not with what it had
 	Reassigned    Reason = "reassigned"     // a reassignment is complete
 	Preferred     Reason = "preferred"      // the first replica takes its leadership back
 )
@@ -73,6 +74,9 @@ type Decision struct {
 // A registration that the controller has not dealt with widens the scope to all.
 func Decide(img *meta.Image, scope Scope, r Rules) Decision {
 	d := decider{img: img, rules: r, unclean: map[int32]bool{}, emptied: map[int32]bool{}}
+	for id := range img.Forgotten {
+		d.unclean[id], d.emptied[id] = true, true
+	}
 	for _, b := range img.Brokers {
 		if !img.Admitted(b.ID, b.Epoch) {
 			scope.All = true
@@ -112,16 +116,20 @@ func (s Scope) topics(img *meta.Image) []*meta.Topic {
 }
 
 // cleanly says that a broker that registers has lost nothing: it is, or continues, the very process that the cluster dealt with last. A
-// mark that names others is that of an older disk. Whom the cluster has never seen has never held a committed record of it.
+// mark that names others is that of an older disk. Whom the cluster has never seen has never held a committed record of it; whom it was
+// told to forget may have.
 func cleanly(img *meta.Image, b *meta.Broker) bool {
+	if img.Forgotten[b.ID] {
+		return false
+	}
 	k := img.Known[b.ID]
 	return k == nil || b.Previous != 0 && b.Previous == k.Epoch || k.Process != "" && slices.Contains(b.Line(), k.Process)
 }
 
-// emptied says that a broker that registers has another directory than the one that the cluster knows: all that it had is gone.
+// emptied says that a broker that registers has another directory than the one that the cluster knows, or may have: all that it had is gone.
 func emptied(img *meta.Image, b *meta.Broker) bool {
 	k := img.Known[b.ID]
-	return k != nil && k.Directory != "" && k.Directory != b.Directory
+	return img.Forgotten[b.ID] || k != nil && k.Directory != "" && k.Directory != b.Directory
 }
 
 // decider is one decision under way.
@@ -129,7 +137,7 @@ type decider struct {
 	img     *meta.Image
 	rules   Rules
 	fresh   []*meta.Broker // registrations that have not been dealt with, oldest first
-	unclean map[int32]bool // of the fresh ones, those that may have lost the ends of their logs
+	unclean map[int32]bool // of the fresh ones, those that may have lost the ends of their logs; and who was forgotten
 	emptied map[int32]bool // of those, the ones that have lost all
 }
 
@@ -169,7 +177,7 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 
 // shrink takes out of the ISR who must not be in it, but never the last one.
 //
-//  1. Who came back unclean. If all of the ISR did, one stays that has its disk still: the leader, or else who registered last: it was the
+//  1. Who came back unclean, or was forgotten. If all of the ISR did, one stays that has its disk still: the leader, or else who registered last: it was the
 //     last member when it came.
 //  2. Who is gone, or whose log has failed. If fewer than least are left, all stay: each has everything, and whoever comes back first,
 //     cleanly, may lead.
@@ -184,7 +192,10 @@ func (d *decider) shrink(e *meta.Edit, least int) (why Reason) {
 		isr = []int32{d.lastOf(e, had)}
 	}
 	if len(isr) < len(e.ISR) {
-		e.ISR, why = isr, MemberUnclean
+		if why = MemberUnclean; slices.ContainsFunc(e.ISR, func(id int32) bool { return d.img.Forgotten[id] && !d.alive(id) && !slices.Contains(isr, id) }) {
+			why = MemberGone
+		}
+		e.ISR = isr
 	}
 	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) }); len(isr) >= least && len(isr) < len(e.ISR) {
 		if why = LogFailed; slices.ContainsFunc(e.ISR, func(id int32) bool { return !d.alive(id) }) {

@@ -94,13 +94,13 @@ func OfflinePartitions(img *meta.Image) int {
 	return n
 }
 
-// UnderReplicated counts the partitions of which a replica is not in sync; those that a reassignment adds do not count.
+// UnderReplicated counts the partitions of which a replica is not in sync, or not there; those that a reassignment adds do not count.
 func UnderReplicated(img *meta.Image) int {
 	n := 0
 	for _, t := range img.Topics {
 		for _, p := range t.Partitions {
 			for _, r := range p.Replicas {
-				if !slices.Contains(p.ISR, r) && !slices.Contains(p.Adding, r) {
+				if (!slices.Contains(p.ISR, r) || img.Brokers[r] == nil) && !slices.Contains(p.Adding, r) {
 					n++
 					break
 				}

@@ -15,9 +15,10 @@ import (
 
 // A scenario file has cases, each a title line "# ...", what there is, and after "->" what follows.
 //
-//	broker 1 epoch=10 [known=9|known=none] [previous=9] [draining]   registered; known is the epoch last dealt with, default: the same
+//	broker 1 epoch=10 [known=9|known=none|known=forgotten] [previous=9] [draining]   registered; known is the epoch last dealt with, default: the same
 //	         [was=p] [process=q] [continues=p,o] [dir=new]           the process that is known, this one and its line; its directory
 //	dead 2                                                         known, not registered
+//	forgotten 2                                                    was known and has been unregistered
 //	t 0 replicas=1,2 isr=1 leader=1 [adding=2] [removing=1] [offline=1] [minisr=2] [unclean]  a partition, in leader epoch 5 and partition epoch 7
 //	do reassign t 0 2,3 | cancel t 0 | prefer t 0 | unclean t 0 | rebalance 10
 //	-> t 0 leader=2 epoch=+1 isr=2 [replicas=..] [adding=..] [removing=..] [online=..] reason   only what changes is told
@@ -52,7 +53,7 @@ type scenario struct {
 
 func runScenario(t *testing.T, body string) {
 	s := &scenario{t: t, unclean: map[string]bool{}, minISR: map[string]int32{}, img: &meta.Image{
-		Brokers: map[int32]*meta.Broker{}, Known: map[int32]*meta.Broker{}, Topics: map[string]*meta.Topic{}, TopicsByID: map[manifest.TopicID]*meta.Topic{},
+		Brokers: map[int32]*meta.Broker{}, Known: map[int32]*meta.Broker{}, Forgotten: map[int32]bool{}, Topics: map[string]*meta.Topic{}, TopicsByID: map[manifest.TopicID]*meta.Topic{},
 	}}
 	for _, line := range strings.Split(body, "\n") {
 		if line = strings.TrimSpace(line); line != "" {
@@ -83,6 +84,8 @@ func (s *scenario) line(line string) {
 	case "dead":
 		id := int32(s.number(words[1]))
 		s.img.Known[id] = &meta.Broker{ID: id, Epoch: 1, Fenced: true}
+	case "forgotten":
+		s.img.Forgotten[int32(s.number(words[1]))] = true
 	default:
 		s.partition(words, set)
 	}
@@ -100,6 +103,8 @@ func (s *scenario) broker(id int32, set map[string]string, draining bool) {
 	case "":
 		s.img.Known[id] = &meta.Broker{ID: id, Epoch: b.Epoch}
 	case "none":
+	case "forgotten":
+		s.img.Forgotten[id], b.Fenced = true, true
 	default:
 		s.img.Known[id] = &meta.Broker{ID: id, Epoch: s.number(v), Process: set["was"], Directory: "old"}
 		b.Fenced, b.Process, b.Directory = true, set["process"], "old"

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/varvelog/varve/meta"
@@ -25,6 +26,7 @@ func (m *Manager) watchMissing(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		maps.DeleteFunc(told, func(p *Partition, _ bool) bool { return !p.Leading() }) // an election begins anew
 		img := m.store.Image()
 		for _, p := range m.Led() {
 			away := away(img, m.record(p))

@@ -28,9 +28,21 @@ func newMetrics(r prometheus.Registerer, m *Manager) *metrics {
 	}
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_offline_partitions", Help: "Partitions hosted here whose log cannot be used."}, func() float64 { return float64(len(m.Offline())) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "replica_under_min_isr_partitions", Help: "Partitions led here that refuse acks=all: fewer than min.insync.replicas are in sync and there.",
+		}, func() float64 { return float64(m.underMin()) }),
 		x.refused, x.leadFailures, x.offline, x.retained, x.isrShrinks, x.isrExpands, x.fetched, x.fetchErrors, x.truncations,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_partitions", Help: "Partitions served."}, func() float64 { return float64(len(m.All())) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "replica_archive_backlog_bytes", Help: "Bytes of tiered partitions that are not archived, about."}, func() float64 { return float64(m.backlog.Load()) }),
 	)
 	return x
+}
+
+func (m *Manager) underMin() (n int) {
+	for _, p := range m.Led() {
+		if p.under.Load() {
+			n++
+		}
+	}
+	return n
 }

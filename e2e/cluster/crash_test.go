@@ -57,9 +57,20 @@ func TestBelowTheMinimumClientsAreTold(t *testing.T) {
 	if err := send(); !errors.Is(err, kerr.NotEnoughReplicas) && !errors.Is(err, kerr.NotEnoughReplicasAfterAppend) {
 		t.Errorf("with both followers gone: %v", err)
 	}
-	if d, err := w.partition("few", 0); err != nil || len(d.ISR) < 2 {
-		t.Errorf("ISR %v, %v: who has all that is committed must not leave it", d.ISR, err)
+	ask := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	about := kmsg.NewDescribeTopicPartitionsRequestTopic()
+	about.Topic = "few"
+	ask.Topics, ask.ResponsePartitionLimit = append(ask.Topics, about), 1
+	resp, err := ask.RequestWith(w.ctx, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := resp.Topics[0].Partitions[0]; len(p.ISR) != 1 || len(p.EligibleLeaderReplicas) != 1 {
+		t.Errorf("in sync %v, eligible %v: who has all that is committed must not leave", p.ISR, p.EligibleLeaderReplicas)
 	}
 	w.startOne(2)
 	proc.Until(t, 30*time.Second, "it is taken again with a follower", send)
+	if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
 }
