@@ -136,6 +136,7 @@ func (c *Cluster) sameLogs(ctx context.Context) {
 		if c.failed() {
 			return
 		}
+		c.history.lasted(p, c.led(p))
 		if err := errors.Join(compareLogs(replicas), inOrder(replicas)); err != nil {
 			c.violate("replicas do not diverge", fmt.Sprintf("%s-%d (%s): %v", p.topic.name, p.id.Partition, p.topic.id, err))
 			return

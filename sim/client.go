@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"time"
 
@@ -96,7 +97,7 @@ func (c *client) receive(req kmsg.Request) (kmsg.Response, error) {
 }
 
 // certain: there is only one broker.
-func (c *client) certain() bool { return true }
+func (c *client) certain() (int32, bool) { return math.MaxInt32, true }
 
 func (c *client) close() {
 	if c.conn != nil {

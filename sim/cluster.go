@@ -10,7 +10,6 @@ import (
 
 	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/replica"
-	"github.com/varvelog/varve/manifest"
 )
 
 // Cluster is a run with several brokers. NewCluster and Run belong into the same synctest bubble.
@@ -39,6 +38,9 @@ type clusterPlan struct {
 	rebalance time.Duration
 	fetchers  int
 	replicas  int16 // of most topics
+
+	unclean bool // some topics prefer a leader that may lack records to none
+	sole    bool // some topics have one replica
 }
 
 func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
@@ -56,6 +58,7 @@ func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
 		c.brokers = 5
 	}
 	c.clocks = rng.IntN(2) == 0
+	c.unclean, c.sole = rng.IntN(3) == 0, rng.IntN(3) == 0
 	return p, c
 }
 
@@ -79,7 +82,7 @@ func NewCluster(seed uint64, o Options) *Cluster {
 	c.caller = func(rng *rand.Rand) caller { return newRouter(c, rng) }
 	c.leader = c.led
 	c.told = c.owners.told
-	c.undelete = func(context.Context, manifest.TopicID) error { return errNoBroker }
+	c.undelete = c.undeleteThrough
 	var err error
 	c.config, _, err = config.New(map[string]string{
 		"node.id": "1", "auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2", "min.insync.replicas": "2",

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/varvelog/varve/broker/replica"
@@ -11,11 +13,12 @@ import (
 
 // ClusterMutant is a planted bug of replication. The zero value is none.
 type ClusterMutant struct {
-	Name     string
-	Plan     func(*plan, *clusterPlan)
-	KV       func(meta.KV) meta.KV
-	Upstream func(c *Cluster, id int32, u replica.Upstream) replica.Upstream
-	Hasty    bool // who asks for acks=all gets acks=1, and is not told
+	Name      string
+	Plan      func(*plan, *clusterPlan)
+	KV        func(meta.KV) meta.KV
+	Upstream  func(c *Cluster, id int32, u replica.Upstream) replica.Upstream
+	Forgetful bool // the end of a process takes what it had not synced
+	Hasty     bool // who asks for acks=all gets acks=1, and is not told
 }
 
 func (m ClusterMutant) adjust(p *plan, c *clusterPlan) {
@@ -47,6 +50,11 @@ func ClusterMutants() []ClusterMutant {
 		{Name: "the high watermark does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
 			return &boaster{Upstream: u, c: c, id: id}
 		}},
+		{Name: "an unclean leader does not ask the archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: selfAssured} },
+			Plan: func(p *plan, c *clusterPlan) { p.maxLagMs, c.unclean, c.sole = 500, true, false }},
+		{Name: "an undeleted topic forgets its archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: withoutArchive} },
+			Plan: func(p *plan, _ *clusterPlan) { p.topics = true }},
+		{Name: "a killed process takes what it had not synced", Forgetful: true, Plan: func(_ *plan, c *clusterPlan) { c.unclean, c.sole = false, true }},
 		{Name: "a follower takes its end for the high watermark", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return hastyFollower{u} }},
 	}
 }
@@ -114,10 +122,11 @@ func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.
 	lie := *r
 	lie.Session, lie.SessionEpoch, lie.MaxWait, lie.Parts, lie.Forgotten = 0, -1, 0, nil, nil
 	for _, p := range r.Parts {
+		known := &part{id: p.ID}
 		b.c.history.mu.Lock()
-		known := b.c.history.parts[p.ID]
+		data := b.c.history.parts[p.ID] != nil
 		b.c.history.mu.Unlock()
-		if known == nil {
+		if !data {
 			continue
 		}
 		if rp := b.c.node(leader).partition(known); rp != nil {
@@ -131,4 +140,35 @@ func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.
 		}
 	}
 	return b.Upstream.Fetch(ctx, leader, lane, r)
+}
+
+// editedKV changes partitions' records on their way.
+type editedKV struct {
+	meta.KV
+	edit func(guards []meta.Guard, record map[string]any)
+}
+
+func (k *editedKV) Txn(ctx context.Context, guards []meta.Guard, ops []meta.Op) (bool, int64, error) {
+	ops = slices.Clone(ops)
+	for i, op := range ops {
+		record := map[string]any{}
+		if _, _, ok := partitionOf(op); ok && json.Unmarshal(op.Value, &record) == nil {
+			k.edit(guards, record)
+			ops[i].Value, _ = json.Marshal(record) // of what was read as JSON
+		}
+	}
+	return k.KV.Txn(ctx, guards, ops)
+}
+
+// Progress implements meta.Progresser.
+func (k *editedKV) Progress(ctx context.Context) error { return k.KV.(meta.Progresser).Progress(ctx) }
+
+// selfAssured says of no leader that it may lack what is archived.
+func selfAssured(_ []meta.Guard, record map[string]any) { delete(record, "recovering") }
+
+// withoutArchive takes the pointer out of the records of a topic that is brought back: their transaction is guarded by its deletion.
+func withoutArchive(guards []meta.Guard, record map[string]any) {
+	if len(guards) > 2 && slices.ContainsFunc(guards, func(g meta.Guard) bool { return strings.Contains(g.Key, "/deleted/") }) {
+		delete(record, "ptr")
+	}
 }

@@ -66,6 +66,7 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	if err != nil {
 		return off, err
 	}
+	r = r.by(c.c)
 	f := resp.(*kmsg.FetchResponse)
 	if f.ErrorCode != 0 || len(f.Topics) != 1 || len(f.Topics[0].Partitions) != 1 {
 		return off, fmt.Errorf("fetch answer with code %d and %d topics", f.ErrorCode, len(f.Topics))
@@ -73,7 +74,7 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	a := f.Topics[0].Partitions[0]
 	switch {
 	case a.ErrorCode == kerr.OffsetOutOfRange.Code:
-		if c.c.certain() {
+		if r.sure {
 			c.w.history.outOfRange(r, off)
 		}
 		return off, errCode(a.ErrorCode)
@@ -81,10 +82,10 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 		c.w.history.refused(p, "fetch", a.ErrorCode)
 		return off, errCode(a.ErrorCode)
 	}
-	if c.c.certain() {
+	if r.sure {
 		c.w.history.watermark(r, a.HighWatermark, a.LogStartOffset)
 	}
-	if next, err = c.w.history.batches(r, off, a.RecordBatches); err == nil && c.w.told != nil {
+	if next, err = c.w.history.batches(r, off, a.RecordBatches); err == nil && c.w.told != nil && !p.topic.lossy {
 		end := a.HighWatermark
 		if next > off {
 			end = max(end, next)

@@ -4,7 +4,8 @@
 // There are two. A World has one broker: its log, its archive, what a crash at any call to the disk leaves. A Cluster has three or five,
 // joined as cmd/varve joins them, on a network that is slow, cut one way or both, and held as if a process stood still; processes are
 // killed and drained, machines crash, disks come back empty or as they were earlier, and the clocks of brokers are set forward and back by
-// up to an hour. The bubble has one clock, which durations and the object store go by; what people read is internal/wallclock's.
+// up to an hour. Some topics prefer a leader that was not in sync to none, or have a single replica: what these may lose is in doubt.go.
+// The bubble has one clock, which durations and the object store go by; what people read is internal/wallclock's.
 //
 // A run has three parts. A workload produces, reads, commits group offsets, deletes records and topics, changes configurations and moves
 // partitions, through the wire protocol. A nemesis meanwhile does harm, though never more at once than a cluster promises to survive.

@@ -40,6 +40,12 @@ type topic struct {
 	expires    bool // retention.bytes was set at some time
 	retainMs   int64
 	windowMs   int64
+
+	// Of a cluster.
+	lossy   bool // what is acknowledged may be lost for a reason that is allowed, see doubt
+	sole    bool // it has one replica
+	unclean bool // a replica that was not in sync may lead
+	fixed   bool // and that is not moved
 }
 
 // part is one partition's history. Its fields are guarded by History.mu.
@@ -53,6 +59,9 @@ type part struct {
 	floor int64 // below it everything is on disk or in the archive
 	disk  int64 // below it everything is on disk
 	open  bool  // gen has risen, and where the log ends now is not known yet
+	since int32 // of a lossy topic: what leaders of older epochs say counts no more
+
+	brief map[int64]brief // acknowledged by a leader that may have had it alone, by offset
 
 	known   map[int64]*seen     // by offset
 	tries   map[string]*attempt // by value
@@ -71,6 +80,7 @@ type seen struct {
 	blur  time.Time // when a process died that may have taken its append time along: what a log then says of it may be as late
 
 	wrong time.Duration // how wrong the clock of a broker may have been that told when it was appended
+	doubt bool          // it may have been lost, or another record have its place
 }
 
 // after and by are bounds of when a log says that the record was appended.
@@ -96,6 +106,15 @@ type request struct {
 	end   int64
 	start int64
 	sent  time.Time
+
+	sure  bool  // who answers led the partition all the while
+	epoch int32 // in this epoch
+}
+
+// by says who has answered.
+func (r request) by(c caller) request {
+	r.epoch, r.sure = c.certain()
+	return r
 }
 
 func newHistory(w *stage) *History {
@@ -111,7 +130,7 @@ func (h *History) created(t *topic, partitions int32) {
 	for i := range t.partitions {
 		id := manifest.PartitionID{Topic: t.id, Partition: i}
 		if h.parts[id] == nil {
-			h.parts[id] = &part{id: id, topic: t, known: map[int64]*seen{}, tries: map[string]*attempt{}}
+			h.parts[id] = &part{id: id, topic: t, known: map[int64]*seen{}, tries: map[string]*attempt{}, brief: map[int64]brief{}}
 		}
 	}
 }
@@ -147,7 +166,7 @@ func (h *History) ask(p *part) request {
 }
 
 func (h *History) askLocked(p *part) request {
-	return request{p: p, gen: p.gen, hw: p.hw, end: p.end, start: p.start, sent: time.Now()}
+	return request{p: p, gen: p.gen, hw: p.hw, end: p.end, start: p.start, sent: time.Now(), sure: true, epoch: math.MaxInt32}
 }
 
 // try begins an attempt to append values, each unique in the run.
@@ -170,7 +189,7 @@ func (h *History) acked(r request, base int64, values []string) {
 	for i, v := range values {
 		h.place(r, base+int64(i), v, true)
 	}
-	if r.gen == r.p.gen {
+	if r.gen == r.p.gen && r.counts() {
 		r.p.end = max(r.p.end, base+int64(len(values)))
 	}
 }
@@ -179,7 +198,7 @@ func (h *History) acked(r request, base int64, values []string) {
 func (h *History) read(r request, off int64, v string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if off < r.start {
+	if off < r.start && (!r.p.topic.lossy || r.gen == r.p.gen && r.counts()) {
 		h.fail("deleted records do not come back", r.p, "offset %d read, log start was %d", off, r.start)
 	}
 	h.place(r, off, v, false)
@@ -193,9 +212,14 @@ func (h *History) place(r request, off int64, v string, acked bool) {
 		h.fail("readers see only what was produced", p, "offset %d has %q", off, clip(v))
 		return
 	}
-	if r.gen != p.gen && off >= p.floor {
+	if r.gen != p.gen && off >= p.floor || !r.counts() {
 		return // of before a loss that is allowed
 	}
+	if b, ok := p.brief[off]; ok && b.epoch == r.epoch && b.value != v && r.gen == p.gen {
+		h.fail("a leader keeps what it has acknowledged alone", p, "epoch %d: offset %d has %q, had %q", r.epoch, off, clip(v), clip(b.value))
+		return
+	}
+	p.displace(off, v, a)
 	if old := p.known[off]; old != nil && old.value != v {
 		h.fail("an offset has one value", p, "offset %d has %q, had %q (acked %v)", off, clip(v), clip(old.value), old.acked)
 		return
@@ -213,7 +237,7 @@ func (h *History) place(r request, off int64, v string, acked bool) {
 	if s.told.IsZero() {
 		s.told, s.wrong = time.Now(), h.wrong
 	}
-	s.acked = s.acked || acked
+	s.acked, s.doubt = s.acked || acked, false
 }
 
 // watermark enters the bounds that an answer told.
@@ -221,7 +245,7 @@ func (h *History) watermark(r request, hw, start int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := r.p
-	if r.gen != p.gen || p.open {
+	if r.gen != p.gen || p.open || !r.counts() {
 		return
 	}
 	if hw < r.hw || hw < r.end {
@@ -240,7 +264,7 @@ func (h *History) watermark(r request, hw, start int64) {
 func (h *History) outOfRange(r request, off int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.gen != r.p.gen || r.p.open {
+	if r.gen != r.p.gen || r.p.open || !r.counts() {
 		return
 	}
 	if off >= 0 && off <= max(r.hw, r.end) && !h.mayBeGone(r.p, off) {
@@ -276,7 +300,7 @@ func (h *History) deleting(p *part, off int64) request {
 func (h *History) deleted(r request, start int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.gen == r.p.gen || start <= r.p.floor {
+	if (r.gen == r.p.gen || start <= r.p.floor && !r.p.topic.lossy) && r.counts() {
 		r.p.start = max(r.p.start, start)
 	}
 }

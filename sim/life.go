@@ -65,7 +65,7 @@ func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	l.port = l.c.fabric.listen(l.n.id)
-	if l.store, err = meta.Open(ctx, l.c.mutant.kv(l.meta), l.c.cluster, meta.Options{Logger: l.log, Wall: l.n.wall}); err != nil {
+	if l.store, err = meta.Open(ctx, (&witness{KV: l.c.mutant.kv(l.meta), c: l.c}), l.c.cluster, meta.Options{Logger: l.log, Wall: l.n.wall}); err != nil {
 		return fmt.Errorf("open metadata: %w", err)
 	}
 	l.parts.spawn(func(ctx context.Context) { l.store.Run(ctx) })

@@ -45,8 +45,12 @@ func (h *History) machineCrashed() {
 func (h *History) undeleted(t *topic, through map[manifest.PartitionID]int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t.deleting, t.again = false, true
+	t.again = true
 	h.names[t.name] = t
+	if h.replicated {
+		return // what it may lack is in doubt since before
+	}
+	t.deleting = false
 	for i := range t.partitions {
 		p := h.parts[manifest.PartitionID{Topic: t.id, Partition: i}]
 		p.floor = through[p.id]

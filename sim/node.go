@@ -98,6 +98,10 @@ func (n *node) killed() {
 		l.kill()
 	}
 	n.set(nil)
+	if n.c.mutant.Forgetful {
+		n.files.Crash(0)
+		return
+	}
 	n.files.Kill()
 	n.c.history.blur(false)
 }

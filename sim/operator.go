@@ -18,8 +18,9 @@ type operator struct {
 	c    caller
 	made int
 
-	replicas    int16  // of a new topic
-	minISR      string // min.insync.replicas of a new topic
+	replicas    int16                                     // of a new topic
+	minISR      string                                    // min.insync.replicas of a new topic
+	kind        func(t *topic, configs map[string]string) // decides on a new topic what else may be so of it; nil: nothing
 	extra       func(ctx context.Context, p *part)
 	extraChance int // one step in so many is extra's; 0: none
 }
@@ -73,10 +74,17 @@ func (o *operator) create(ctx context.Context) {
 	if t.tiered && o.rng.IntN(3) > 0 {
 		configs["local.retention.bytes"] = o.pick("0", "2000", "20000")
 	}
+	replicas := o.replicas
+	if o.kind != nil {
+		o.kind(t, configs)
+	}
+	if t.sole {
+		replicas = 1
+	}
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version, req.TimeoutMillis = 7, 10_000
 	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.name, int32(1+o.rng.IntN(3)), o.replicas
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.name, int32(1+o.rng.IntN(3)), replicas
 	for k, v := range configs {
 		rc := kmsg.NewCreateTopicsRequestTopicConfig()
 		rc.Name, rc.Value = k, &v
@@ -189,7 +197,7 @@ func (o *operator) deleteRecords(ctx context.Context, p *part) {
 	a := resp.(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]
 	o.w.event("delete records of %s-%d before %d: code %d, start %d", p.topic.name, p.id.Partition, off, a.ErrorCode, a.LowWatermark)
 	if a.ErrorCode == 0 {
-		o.w.history.deleted(r, a.LowWatermark)
+		o.w.history.deleted(r.by(o.c), a.LowWatermark)
 	}
 }
 
@@ -215,6 +223,7 @@ func (o *operator) delete(ctx context.Context, t *topic) {
 func (h *History) deletingTopic(t *topic) {
 	h.mu.Lock()
 	t.deleting = true
+	t.lossy = t.lossy || h.replicated // who has not heard of the deletion may go on for a while
 	h.mu.Unlock()
 	h.dropped(t)
 }

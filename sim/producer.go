@@ -97,9 +97,11 @@ func (p *producer) produce(ctx context.Context, part *part) {
 	for {
 		r := p.w.history.try(part, values)
 		base, code := p.send(ctx, part, acks, b)
+		r = r.by(p.c)
 		switch {
-		case code == 0 && base >= 0 && acks == 1 && p.w.history.replicated:
-			return // its leader may have it alone
+		case code == 0 && base >= 0 && acks == 1 && p.w.history.replicated && !part.topic.fixed:
+			p.w.history.briefly(r, base, values)
+			return
 		case code == 0 && base >= 0:
 			p.w.history.acked(r, base, values)
 			if p.idempotent {
@@ -128,7 +130,7 @@ func (p *producer) repeat(ctx context.Context, part *part, b []byte, values []st
 	}
 	r := p.w.history.try(part, values)
 	if base, code := p.send(ctx, part, -1, b); code == 0 && base >= 0 {
-		p.w.history.acked(r, base, values)
+		p.w.history.acked(r.by(p.c), base, values)
 	}
 }
 
@@ -178,7 +180,7 @@ func (h *History) refused(p *part, what string, code int16) {
 func (h *History) lostSequence(p *part, gen int, code int16) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if gen == p.gen && h.names[p.topic.name] == p.topic && !p.topic.deleting {
+	if gen == p.gen && !p.topic.lossy && h.names[p.topic.name] == p.topic && !p.topic.deleting {
 		h.fail("producer states survive", p, "%v to a producer in sequence", kerr.ErrorForCode(code))
 	}
 }

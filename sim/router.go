@@ -22,14 +22,19 @@ type router struct {
 	conns   map[int32]*client
 	belief  map[*part]int32
 	epoch   map[*part]int32 // the newest that was told: who tells an older one is behind (KIP-320)
-	binding bool
+	binding *lead           // whose the last answer is; nil: that is not certain
 }
 
 func newRouter(c *Cluster, rng *rand.Rand) *router {
 	return &router{c: c, rng: rng, host: c.nextClient(), conns: map[int32]*client{}, belief: map[*part]int32{}, epoch: map[*part]int32{}}
 }
 
-func (r *router) certain() bool { return r.binding }
+func (r *router) certain() (int32, bool) {
+	if r.binding == nil {
+		return -1, false
+	}
+	return r.binding.epoch, true
+}
 
 func (r *router) close() {
 	for _, c := range r.conns {
@@ -84,7 +89,7 @@ func (r *router) find(ctx context.Context, p *part) (int32, error) {
 
 // do sends what is about a partition to its leader, some of the fetches to another replica, and all else to any broker.
 func (r *router) do(ctx context.Context, p *part, req kmsg.Request) (kmsg.Response, error) {
-	r.binding = false
+	r.binding = nil
 	if q, ok := req.(*kmsg.ProduceRequest); ok && r.c.mutant.Hasty && q.Acks == -1 {
 		hasty := *q
 		hasty.Acks, req = 1, &hasty
@@ -105,7 +110,9 @@ func (r *router) do(ctx context.Context, p *part, req kmsg.Request) (kmsg.Respon
 	if err != nil || refuses(resp) {
 		delete(r.belief, p)
 	}
-	r.binding = err == nil && before != nil && *before == *orNone(r.c.leads(id, p))
+	if err == nil && before != nil && *before == *orNone(r.c.leads(id, p)) {
+		r.binding = before
+	}
 	return resp, err
 }
 

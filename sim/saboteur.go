@@ -171,10 +171,15 @@ func (s *saboteur) finish(n *node, how ending, seed uint64, empty bool) bool {
 	}
 	s.c.event("broker %d is %s", n.id, endings[how])
 	s.c.fabric.crashed(n.id)
+	durable := recoveryPoints(l)
 	l.kill()
 	n.set(nil)
 	s.c.history.blur(true)
 	s.taint(n, l)
+	if how == lost {
+		durable = nil
+	}
+	s.c.diskGone(n.id, durable)
 	switch {
 	case how == lost && !empty && n.older != nil:
 		s.c.event("broker %d gets an older disk", n.id)
@@ -202,6 +207,9 @@ func (s *saboteur) eachISR(id int32, f func(p *meta.Partition, others []int32)) 
 		return
 	}
 	for _, t := range img.TopicsByID {
+		if s.c.history.sole(t.ID) {
+			continue // what it has on a disk may go with the disk
+		}
 		for _, p := range t.Partitions {
 			if slices.Contains(p.ISR, id) {
 				f(p, slices.DeleteFunc(slices.Clone(p.ISR), func(o int32) bool { return o == id }))
@@ -228,12 +236,13 @@ func (s *saboteur) mayEnd(n *node) bool {
 }
 
 // beginDrain says that the broker may be drained. It is not where two others have lost something of a partition and the controller does
-// not know of it: it would hand over to them, who together are enough for min.insync.replicas.
+// not know of it: it would hand over to them, who together are enough for min.insync.replicas. Where its disk has failed it may not end in
+// order, which is like being killed.
 func (s *saboteur) beginDrain(n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ok := !n.doubtful || s.mayEnd(n)
 	s.forget()
-	ok := true
 	s.eachISR(n.id, func(p *meta.Partition, others []int32) {
 		lost := 0
 		for _, o := range others {

@@ -133,7 +133,7 @@ func (h *History) complete(p *part, start, end int64) {
 	}
 	for off, s := range p.known {
 		// Of several brokers each gives readers only what none may lose.
-		if (s.acked || h.replicated) && (off >= end || off < start && !h.mayBeGone(p, off)) {
+		if (s.acked || h.replicated) && !s.doubt && (off >= end || off < start && !h.mayBeGone(p, off)) {
 			h.fail("acknowledged records are readable", p, "the log is [%d, %d), %q was acknowledged (%v) or read at %d", start, end, clip(s.value), s.acked, off)
 		}
 	}

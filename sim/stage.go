@@ -42,8 +42,8 @@ type caller interface {
 	do(ctx context.Context, p *part, req kmsg.Request) (kmsg.Response, error)
 	// send is do for a request that is not answered.
 	send(ctx context.Context, p *part, req kmsg.Request) error
-	// certain says that the last answer came from who led the partition all the while: what it says of its bounds binds.
-	certain() bool
+	// certain says that the last answer came from who led the partition all the while, and in which epoch: what it says of its bounds binds.
+	certain() (epoch int32, ok bool)
 	close()
 }
 

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"math/rand/v2"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -11,6 +13,7 @@ import (
 type steward struct {
 	*operator
 	cluster *Cluster
+	kinds   *rand.Rand // owned by run
 }
 
 func newSteward(c *Cluster) *steward {
@@ -18,17 +21,36 @@ func newSteward(c *Cluster) *steward {
 	s.replicas = c.shape.replicas
 	s.minISR = "2"
 	s.extra, s.extraChance = s.step, 2
+	if c.shape.unclean || c.shape.sole {
+		s.kind = s.draw
+		s.kinds = c.rand("kinds of topics")
+	}
 	return s
 }
 
 func (s *steward) step(ctx context.Context, p *part) {
-	switch s.rng.IntN(4) {
-	case 0, 1:
+	if s.cluster.plan.topics && s.rng.IntN(4) == 0 {
+		s.comeAndGo(ctx, p.topic)
+		return
+	}
+	switch k := s.rng.IntN(4); {
+	case p.topic.fixed:
+	case k < 2:
 		s.reassign(ctx, p)
-	case 2:
+	case k == 2:
 		s.prefer(ctx, p)
-	default:
+	case !p.topic.sole:
 		s.demand(ctx, p.topic)
+	}
+}
+
+// comeAndGo deletes a topic, and mostly brings it back soon: some brokers hear of both at once, or after they have been down.
+func (s *steward) comeAndGo(ctx context.Context, t *topic) {
+	after := time.Duration(s.rng.IntN(8000)) * time.Millisecond
+	s.delete(ctx, t)
+	pause(ctx, after)
+	if ctx.Err() == nil && s.rng.IntN(5) > 0 {
+		s.undelete(ctx)
 	}
 }
 
@@ -39,7 +61,7 @@ func (s *steward) reassign(ctx context.Context, p *part) {
 	rp := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
 	rp.Partition = p.id.Partition
 	if s.rng.IntN(5) > 0 {
-		rp.Replicas = s.assignment()
+		rp.Replicas = s.assignment(p.topic)
 	}
 	rt := kmsg.NewAlterPartitionAssignmentsRequestTopic()
 	rt.Topic, rt.Partitions = p.topic.name, append(rt.Partitions, rp)
@@ -54,11 +76,14 @@ func (s *steward) reassign(ctx context.Context, p *part) {
 	}
 }
 
-// assignment draws brokers: three, or two at times.
-func (s *steward) assignment() []int32 {
+// assignment draws brokers: three, or two at times; one where there is one.
+func (s *steward) assignment(t *topic) []int32 {
 	n := int(s.replicas)
 	if s.rng.IntN(4) == 0 {
 		n = 2
+	}
+	if t.sole {
+		n = 1
 	}
 	var out []int32
 	for _, i := range s.rng.Perm(len(s.cluster.nodes))[:n] {
@@ -70,6 +95,9 @@ func (s *steward) assignment() []int32 {
 func (s *steward) prefer(ctx context.Context, p *part) {
 	req := kmsg.NewPtrElectLeadersRequest()
 	req.Version, req.TimeoutMillis = 2, 5000
+	if p.topic.unclean && s.kinds.IntN(2) == 0 {
+		req.ElectionType = 1
+	}
 	rt := kmsg.NewElectLeadersRequestTopic()
 	rt.Topic, rt.Partitions = p.topic.name, []int32{p.id.Partition}
 	req.Topics = append(req.Topics, rt)
@@ -80,5 +108,9 @@ func (s *steward) prefer(ctx context.Context, p *part) {
 
 // demand changes min.insync.replicas. 1 would allow to lose what is acknowledged with the one disk that has it.
 func (s *steward) demand(ctx context.Context, t *topic) {
-	s.alter(ctx, t, "min.insync.replicas", s.pick("2", "2", "3"))
+	value := s.pick("2", "2", "3")
+	if t.unclean {
+		value = "1"
+	}
+	s.alter(ctx, t, "min.insync.replicas", value)
 }

@@ -162,7 +162,7 @@ func (h *History) promised(at moment, have map[manifest.PartitionID]*recovery.Pa
 // stays says that nothing of the topic may be lost. Of a cluster the unarchived tail of one that is deleted may be, with the broker that led
 // it; of one that was brought back in the middle of that some is known no more. Called with h.mu held.
 func (t *topic) stays(h *History) bool {
-	return !t.again && (!h.replicated || !t.deleting && h.names[t.name] == t)
+	return !t.again && !t.lossy && (!h.replicated || !t.deleting && h.names[t.name] == t)
 }
 
 func inGap(p *recovery.PartitionPlan, off int64) bool {
