@@ -19,7 +19,7 @@ func (c *Cluster) settle() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	defer cancel()
-	for _, step := range []func(context.Context){c.startAll, c.land, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal, c.restores} {
+	for _, step := range []func(context.Context){c.startAll, c.land, c.fullISR, c.catchUp, c.sameLogs, c.readBack, c.archivedIsLocal, c.groupOffsets, c.restores} {
 		if c.failed() {
 			return
 		}
@@ -74,7 +74,7 @@ func (h *History) gone(img *meta.Image) {
 
 // fullISR waits until every replica of every partition is in sync, every partition is led, and no reassignment is left.
 func (c *Cluster) fullISR(ctx context.Context) {
-	for _, p := range c.parts() {
+	for _, p := range append(c.parts(), c.offsetsParts()...) {
 		c.until(ctx, "the ISR is full again when nothing is wrong", func() (bool, string) {
 			mp, err := c.record(p)
 			if err != nil {
@@ -112,7 +112,7 @@ func (c *Cluster) record(p *part) (*meta.Partition, error) {
 // sameLogs waits until the replicas of each partition end where its leader ends, with everything committed, and compares them batch by
 // batch.
 func (c *Cluster) sameLogs(ctx context.Context) {
-	for _, p := range c.parts() {
+	for _, p := range append(c.parts(), c.offsetsParts()...) {
 		var replicas map[int32]*replica.Partition
 		c.until(ctx, "replicas reach the leader when nothing is wrong", func() (ok bool, state string) {
 			mp, err := c.record(p)
@@ -135,6 +135,9 @@ func (c *Cluster) sameLogs(ctx context.Context) {
 		})
 		if c.failed() {
 			return
+		}
+		if p.topic.name == offsetsTopic {
+			continue // each replica compacts its own
 		}
 		c.history.lasted(p, c.led(p))
 		if err := errors.Join(compareLogs(replicas), inOrder(replicas)); err != nil {

@@ -22,6 +22,7 @@ type Cluster struct {
 	metaFaults *metaFaults
 	owners     *owners
 	faults     *saboteur
+	commits    *commits
 
 	mu      sync.Mutex
 	isles   map[int32]int // guarded by mu; brokers whose way to the metadata store is cut, and how often
@@ -41,6 +42,7 @@ type clusterPlan struct {
 
 	unclean bool // some topics prefer a leader that may lack records to none
 	sole    bool // some topics have one replica
+	groups  bool // groups commit offsets
 }
 
 func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
@@ -58,7 +60,7 @@ func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
 		c.brokers = 5
 	}
 	c.clocks = rng.IntN(2) == 0
-	c.unclean, c.sole = rng.IntN(3) == 0, rng.IntN(3) == 0
+	c.unclean, c.sole, c.groups = rng.IntN(3) == 0, rng.IntN(3) == 0, rng.IntN(2) == 0
 	return p, c
 }
 
@@ -83,6 +85,8 @@ func NewCluster(seed uint64, o Options) *Cluster {
 	c.leader = c.led
 	c.told = c.owners.told
 	c.undelete = c.undeleteThrough
+	c.commits = newCommits(c)
+	c.history.dropped = c.commits.drop
 	var err error
 	c.config, _, err = config.New(map[string]string{
 		"node.id": "1", "auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2", "min.insync.replicas": "2",
@@ -146,6 +150,11 @@ func (c *Cluster) work() {
 		wg.Go(func() { newConsumer(&c.stage, i).run(ctx) })
 	}
 	wg.Go(func() { newSteward(c).run(ctx) })
+	if c.shape.groups {
+		for i := range 2 {
+			wg.Go(func() { newGroupClient(c, i).run(ctx) })
+		}
+	}
 	wg.Go(func() { c.auditAll(ctx) })
 	c.faults.run(ctx)
 	wg.Wait()

@@ -50,6 +50,9 @@ func ClusterMutants() []ClusterMutant {
 		{Name: "the high watermark does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
 			return &boaster{Upstream: u, c: c, id: id}
 		}},
+		{Name: "the high watermark of group offsets does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
+			return &boaster{Upstream: u, c: c, id: id, groups: true}
+		}, Plan: func(_ *plan, c *clusterPlan) { c.groups = true }},
 		{Name: "an unclean leader does not ask the archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: selfAssured} },
 			Plan: func(p *plan, c *clusterPlan) { p.maxLagMs, c.unclean, c.sole = 500, true, false }},
 		{Name: "an undeleted topic forgets its archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: withoutArchive} },
@@ -114,8 +117,9 @@ func (k *carelessKV) Progress(ctx context.Context) error { return k.KV.(meta.Pro
 // boaster tells the leader, before each fetch, that it has everything already.
 type boaster struct {
 	replica.Upstream
-	c  *Cluster
-	id int32
+	c      *Cluster
+	id     int32
+	groups bool // only of the partitions of groups
 }
 
 func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
@@ -126,7 +130,7 @@ func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.
 		b.c.history.mu.Lock()
 		data := b.c.history.parts[p.ID] != nil
 		b.c.history.mu.Unlock()
-		if !data {
+		if data == b.groups {
 			continue
 		}
 		if rp := b.c.node(leader).partition(known); rp != nil {

@@ -7,6 +7,8 @@
 // up to an hour. Some topics prefer a leader that was not in sync to none, or have a single replica: what these may lose is in doubt.go.
 // The bubble has one clock, which durations and the object store go by; what people read is internal/wallclock's.
 //
+// Groups commit offsets, in either world, to a coordinator that moves with its partition.
+//
 // A run has three parts. A workload produces, reads, commits group offsets, deletes records and topics, changes configurations and moves
 // partitions, through the wire protocol. A nemesis meanwhile does harm, though never more at once than a cluster promises to survive.
 // Then everything heals, and History, logs and the bucket are compared: what was acknowledged is readable, replicas and archive have the

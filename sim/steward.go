@@ -33,13 +33,16 @@ func (s *steward) step(ctx context.Context, p *part) {
 		s.comeAndGo(ctx, p.topic)
 		return
 	}
+	if inner := s.cluster.offsetsParts(); len(inner) > 0 && s.rng.IntN(3) == 0 {
+		p = inner[s.rng.IntN(len(inner))]
+	}
 	switch k := s.rng.IntN(4); {
 	case p.topic.fixed:
 	case k < 2:
 		s.reassign(ctx, p)
 	case k == 2:
 		s.prefer(ctx, p)
-	case !p.topic.sole:
+	case p.topic.name != offsetsTopic && !p.topic.sole:
 		s.demand(ctx, p.topic)
 	}
 }
