@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/meta"
@@ -52,8 +53,10 @@ func ClusterMutants() []ClusterMutant {
 		}},
 		{Name: "the high watermark of group offsets does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
 			return &boaster{Upstream: u, c: c, id: id, groups: true}
-		}, Plan: func(_ *plan, c *clusterPlan) { c.groups = true }},
-		{Name: "an unclean leader does not ask the archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: selfAssured} },
+		}, Plan: func(p *plan, c *clusterPlan) {
+			p.think, p.length, c.groups, c.machines = 60*time.Millisecond, 90*time.Second, true, true
+		}},
+		{Name: "an unclean leader takes nothing from the archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: uncleanAndAlone} },
 			Plan: func(p *plan, c *clusterPlan) { p.maxLagMs, c.unclean, c.sole = 500, true, false }},
 		{Name: "an undeleted topic forgets its archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: withoutArchive} },
 			Plan: func(p *plan, _ *clusterPlan) { p.topics = true }},
@@ -167,8 +170,12 @@ func (k *editedKV) Txn(ctx context.Context, guards []meta.Guard, ops []meta.Op) 
 // Progress implements meta.Progresser.
 func (k *editedKV) Progress(ctx context.Context) error { return k.KV.(meta.Progresser).Progress(ctx) }
 
-// selfAssured says of no leader that it may lack what is archived.
-func selfAssured(_ []meta.Guard, record map[string]any) { delete(record, "recovering") }
+// uncleanAndAlone takes the pointer out of the records of leaders that were not in sync.
+func uncleanAndAlone(_ []meta.Guard, record map[string]any) {
+	if record["recovering"] == true {
+		delete(record, "ptr")
+	}
+}
 
 // withoutArchive takes the pointer out of the records of a topic that is brought back: their transaction is guarded by its deletion.
 func withoutArchive(guards []meta.Guard, record map[string]any) {
