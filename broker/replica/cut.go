@@ -22,10 +22,10 @@ func (l *lane) cut(ctx context.Context, pl *pull, a *FetchedPart) {
 		}
 		err := pl.take(l.m, &part)
 		<-l.m.cutters
+		l.done(pl, err)
 		l.mu.Lock()
 		pl.cutting = false
 		l.mu.Unlock()
-		l.done(pl, err)
 		select {
 		case l.signal <- struct{}{}:
 		default:

@@ -293,7 +293,8 @@ func (l *lane) done(pl *pull, err error) {
 		return
 	}
 	if err == errSeeding {
-		pl.suspended = true
+		pl.suspended = true // first: who replaces the log resumes it
+		l.m.reseed(pl.p)
 		return
 	}
 	pl.failures++

@@ -28,7 +28,8 @@ type Partition struct {
 
 	// appendMu is held by the one that appends, retains, or makes the log begin elsewhere: a write into the page cache at most.
 	appendMu sync.Mutex
-	assigned int32 // guarded by appendMu; the newest epoch that the log knows
+	assigned int32     // guarded by appendMu; the newest epoch that the log knows
+	outdated *outdated // guarded by appendMu; what is to be replaced from the archive; nil: nothing
 
 	mu      sync.Mutex
 	core    Core       // guarded by mu
@@ -63,7 +64,8 @@ type Partition struct {
 
 	queued       atomic.Bool // in Manager.leader
 	proposing    atomic.Bool // in Manager.isr
-	seeding      atomic.Bool // in Manager.seeder, or its log is being started from the archive
+	seeding      atomic.Bool // its log is to be started from the archive, or is being started
+	seedQueued   atomic.Bool // in Manager.seeder
 	flushing     atomic.Bool // in Manager.flusher
 	reporting    atomic.Bool // in Manager.offliner
 	leadFailures atomic.Int32

@@ -183,18 +183,33 @@ func (pl *pull) archived(m *Manager) int64 {
 	return 0
 }
 
-// fromArchive has the log replaced by one that begins where the archive ends. Fetching pauses until that is done.
+// fromArchive asks for the log to be replaced by one that begins where the archive ends. The lane stops fetching until that is done.
 func (pl *pull) fromArchive(m *Manager, why string) error {
 	if m.tiers == nil {
 		return fmt.Errorf("%s, and archiving is off: %w", why, ErrArchive)
 	}
-	m.o.Logger.Info("log is to start from the archive", "topic", pl.p.name, "partition", pl.p.id.Partition, "epoch", pl.epoch, "why", why)
-	m.seeder.add(pl.p)
-	return errSeeding
+	return pl.held(func(p *Partition) error {
+		m.o.Logger.Info("log is to start from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", pl.epoch, "why", why)
+		p.outdated = &outdated{epoch: pl.epoch, leo: p.log.LEO()}
+		return errSeeding
+	})
+}
+
+// outdated is a log with which a leader can do nothing, as it was when the leader of that epoch said so.
+type outdated struct {
+	epoch int32
+	leo   int64
 }
 
 // seeders is how many logs are started from the archive at once.
 const seeders = 4
+
+// reseed has p's log started from the archive. If that is under way already, that resumes p, which asks again if it must.
+func (m *Manager) reseed(p *Partition) {
+	if p.seeding.CompareAndSwap(false, true) {
+		m.seeder.add(p)
+	}
+}
 
 // seed starts logs from the archive until ctx ends.
 func (m *Manager) seed(ctx context.Context) {
@@ -209,25 +224,33 @@ func (m *Manager) seed(ctx context.Context) {
 				return
 			}
 		}
+		p.seeding.Store(false) // before it is resumed, and may ask again
 		m.fetchers.resume(p)
 	}
 }
 
+// seedOne may take as long as the object store does. It replaces no other log than the one that it was asked for: a follower that has
+// caught up meanwhile is in sync, and what it has then may be nowhere else.
 func (m *Manager) seedOne(ctx context.Context, p *Partition) error {
-	epoch := p.LeaderEpoch()
+	p.appendMu.Lock()
+	old := p.outdated
+	p.outdated = nil
+	p.appendMu.Unlock()
+	if old == nil {
+		return nil
+	}
 	st, err := m.tiers.StartState(ctx, p.id)
 	if err != nil {
 		return fmt.Errorf("read the end of the archive: %w", err)
 	}
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
-	if !p.following.Load() || p.epoch.Load() != epoch || st.Through == 0 {
+	if !p.following.Load() || p.epoch.Load() != old.epoch || p.log.LEO() != old.leo || st.Through == 0 {
 		return nil
 	}
-	was := p.log.LEO()
 	if err := p.startAt(st); err != nil {
 		return err
 	}
-	m.o.Logger.Info("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", epoch, "offset", st.Through, "was", was)
+	m.o.Logger.Info("log starts from the archive", "topic", p.name, "partition", p.id.Partition, "epoch", old.epoch, "offset", st.Through, "was", old.leo)
 	return nil
 }
