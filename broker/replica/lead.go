@@ -69,11 +69,12 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 	if err != nil {
 		return err
 	}
-	if p.LeaderEpoch() != epoch || !p.Leading() || p.restarting.Load() {
+	p.archive.Store(a)
+	if p.LeaderEpoch() != epoch || !p.Leading() || p.restarting.Load() { // after the store: who changes that takes what is there by then
+		p.archive.CompareAndSwap(a, nil)
 		a.Resign()
 		return nil // a newer epoch is in the queue, or nothing is to be led
 	}
-	p.archive.Store(a)
 	p.compared(epoch)
 	if p.resuming.Load() {
 		p.resuming.Store(false)

@@ -50,11 +50,14 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	p.appendMu.Unlock()
 	p.letGo()
 	p.follows(eff)
-	if !p.ready.Load() {
-		return // it is being opened
-	}
 	if a := p.archive.Swap(nil); a != nil {
 		a.Resign()
+	}
+	if !p.ready.Load() { // it is being opened, or waits for the archive
+		if p.resuming.Load() {
+			m.leader.addFirst(p) // for the epoch before, the archive may have been given up
+		}
+		return
 	}
 	if p.tiered.Load() {
 		m.leader.addFirst(p)

@@ -135,3 +135,42 @@ func TestFollowerThatHasCaughtUpDoesNotStartFromTheArchiveAgain(t *testing.T) {
 		}
 	})
 }
+
+// The epoch in which the archive is being read may be over by then, and the same broker elected again, as after a lease that was lost.
+func TestLogThatWaitsForTheArchiveIsLedInTheNextEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := tieredCluster(t)
+		c.fs, c.dir = vfs.NewMem(), "data"
+		gate := &gated{Bucket: c.bucket}
+		c.bucket = gate
+		b := c.start()
+		id := b.topic("t", 1).Partitions[0].ID
+		p := b.leader("t", 0)
+		fill(t, p, 500)
+		until(t, "it is archived", func() bool { return p.Archive() != nil && p.Archive().Through() == 500 })
+		b.stop(false)
+
+		c.fs = vfs.NewMem()
+		gate.set(true)
+		b = c.start()
+		if !gate.next() {
+			t.Fatal("the archive is not read")
+		}
+		p, _ = b.m.find(TopicPartition{Topic: "t"})
+		epoch := p.LeaderEpoch()
+		if err := b.store.Elect(t.Context(), []meta.Election{{ID: id, Leader: 1, ISR: []int32{1}}}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it is elected again", func() bool { return p.LeaderEpoch() > epoch })
+		gate.set(false)
+		for gate.next() {
+		}
+		until(t, "it serves", func() bool {
+			_, err := b.m.Leader(TopicPartition{Topic: "t"})
+			return err == nil
+		})
+		if n := readAll(t, p, 0); n != 500 {
+			t.Fatalf("%d records, want 500", n)
+		}
+	})
+}
