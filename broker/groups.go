@@ -189,6 +189,8 @@ const createOffsetsTimeout = 5 * time.Second
 // groupLogs opens what the broker leads of __consumer_offsets.
 type groupLogs struct{ parts *replica.Manager }
 
+// Open waits for a leader that has begun to serve: before, its log may still be replaced by what is archived, and what is read of it then
+// would be too little.
 func (l groupLogs) Open(_ context.Context, partition, epoch int32) (group.Log, error) {
 	p, err := l.parts.Leader(replica.TopicPartition{Topic: offsetsTopic, Partition: partition})
 	if err != nil {
@@ -196,6 +198,9 @@ func (l groupLogs) Open(_ context.Context, partition, epoch int32) (group.Log, e
 	}
 	if got := p.LeaderEpoch(); got != epoch {
 		return nil, fmt.Errorf("%s-%d is led in epoch %d, not %d: %w", offsetsTopic, partition, got, epoch, group.ErrNotCoordinator)
+	}
+	if err := p.CheckEpoch(epoch); err != nil {
+		return nil, notCoordinator(err)
 	}
 	return &groupLog{p: p, epoch: epoch}, nil
 }

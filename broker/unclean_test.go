@@ -172,7 +172,7 @@ func TestUncleanLeaderWithALongerLogServesNothingBeforeItIsCompared(t *testing.T
 	inBubble(t, 3, func(c *trio) {
 		c.control, c.bucket = true, bucket
 	}, func(c *trio) {
-		tp := c.topic("t", 3, 1, 2)
+		tp := c.topic(offsetsTopic, 3, 1, 2)
 		c.mustProduce(3, tp, "a")
 		// 3 is cut off from all, and goes on by itself.
 		c.net.cut(1, 3)
@@ -193,7 +193,7 @@ func TestUncleanLeaderWithALongerLogServesNothingBeforeItIsCompared(t *testing.T
 		// It comes back alone, with a longer log than the archive, of another epoch; the store is away.
 		c.start(3)
 		bucket.SetRules(fault.Rule{Effect: fault.Fail})
-		c.until("elected", func() bool { return c.dial(3).elect(electReq(2, 1, "t"))["t-0"] == 0 })
+		c.until("elected", func() bool { return c.dial(3).elect(electReq(2, 1, offsetsTopic))[offsetsTopic+"-0"] == 0 })
 		c.until("it knows", func() bool { return c.hosted(3, tp).Leading() })
 		for range 5 {
 			if p := c.produce(3, tp, -1, "y"); p.ErrorCode != kerr.LeaderNotAvailable.Code {
@@ -202,6 +202,9 @@ func TestUncleanLeaderWithALongerLogServesNothingBeforeItIsCompared(t *testing.T
 			req := fetchReq(13, tp, 0, 0)
 			if p := c.dial(3).do(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]; p.ErrorCode != kerr.LeaderNotAvailable.Code {
 				t.Fatalf("fetch: code %d with %d bytes, want LEADER_NOT_AVAILABLE", p.ErrorCode, len(p.RecordBatches))
+			}
+			if _, err := (groupLogs{c.brokers[3].parts}).Open(t.Context(), 0, c.hosted(3, tp).LeaderEpoch()); err == nil {
+				t.Fatal("the coordinator of groups takes the log for what was committed")
 			}
 			time.Sleep(10 * time.Second)
 		}
