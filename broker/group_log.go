@@ -105,19 +105,13 @@ func entriesOf(b record.Batch, off int64, f func(group.Entry)) error {
 
 // Append writes the records in as few batches as fit.
 func (l *groupLog) Append(nowMs int64, records []group.Record) (int64, error) {
-	if l.p.LeaderEpoch() != l.epoch {
-		return 0, group.ErrNotCoordinator
-	}
 	batches, err := groupBatches(nowMs, records)
 	if err != nil {
 		return 0, err
 	}
-	done, err := l.p.Append(batches, localseg.OriginInternal, true)
+	done, err := l.p.AppendIn(l.epoch, batches, localseg.OriginInternal)
 	if err != nil {
 		return 0, notCoordinator(err)
-	}
-	if l.p.LeaderEpoch() != l.epoch {
-		return 0, group.ErrNotCoordinator // written in another epoch: the new one's coordinator will read it
 	}
 	return done.First, nil
 }

@@ -141,6 +141,18 @@ func (p *Partition) stopped() error {
 // Append writes batches that record.Validate has passed. It returns when they are in the leader's log; WaitCommitted tells when
 // acks=all holds. With acksAll it is ErrNotEnough where that could not hold now. It waits a moment where another broker is about to lead.
 func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll bool) (localseg.Appended, error) {
+	return p.appendIn(anyEpoch, batches, from, acksAll)
+}
+
+// AppendIn is Append with acksAll, of what rests on this leader epoch: in another one nothing is written, and it is ErrNotLeader. Who looks
+// at the epoch first and appends then may find, when an append has waited, that the next one has begun meanwhile.
+func (p *Partition) AppendIn(epoch int32, batches []record.Batch, from localseg.Origin) (localseg.Appended, error) {
+	return p.appendIn(epoch, batches, from, true)
+}
+
+const anyEpoch = -1
+
+func (p *Partition) appendIn(epoch int32, batches []record.Batch, from localseg.Origin, acksAll bool) (localseg.Appended, error) {
 	if h := p.hold.Load(); h != nil {
 		h.wait()
 	}
@@ -154,7 +166,7 @@ func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll
 		return localseg.Appended{}, ErrNotEnough
 	}
 	p.appendMu.Lock()
-	done, moved, err := p.append(batches, from)
+	done, moved, err := p.append(epoch, batches, from)
 	p.appendMu.Unlock()
 	if moved {
 		p.wakeAll()
@@ -167,12 +179,15 @@ func (p *Partition) Append(batches []record.Batch, from localseg.Origin, acksAll
 	return done, nil
 }
 
-// append is Append with appendMu held.
-func (p *Partition) append(batches []record.Batch, from localseg.Origin) (localseg.Appended, bool, error) {
+// append is appendIn with appendMu held.
+func (p *Partition) append(in int32, batches []record.Batch, from localseg.Origin) (localseg.Appended, bool, error) {
 	if err := p.stopped(); err != nil {
 		return localseg.Appended{}, false, err
 	}
 	epoch := p.epoch.Load()
+	if in != anyEpoch && in != epoch {
+		return localseg.Appended{}, false, fmt.Errorf("append in epoch %d, now %d: %w", in, epoch, ErrNotLeader)
+	}
 	if p.assigned != epoch {
 		if err := p.log.AssignEpoch(epoch); err != nil {
 			return localseg.Appended{}, false, fmt.Errorf("assign epoch %d: %w", epoch, err)
