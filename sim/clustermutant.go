@@ -52,7 +52,7 @@ func ClusterMutants() []ClusterMutant {
 			return &boaster{Upstream: u, c: c, id: id}
 		}},
 		{Name: "the high watermark of group offsets does not wait", Upstream: func(c *Cluster, id int32, u replica.Upstream) replica.Upstream {
-			return &boaster{Upstream: u, c: c, id: id, groups: true}
+			return &boaster{Upstream: u, c: c, id: id, groups: true, late: 500 * time.Millisecond}
 		}, Plan: func(p *plan, c *clusterPlan) {
 			p.think, p.length, c.groups, c.machines = 60*time.Millisecond, 90*time.Second, true, true
 		}},
@@ -122,7 +122,8 @@ type boaster struct {
 	replica.Upstream
 	c      *Cluster
 	id     int32
-	groups bool // only of the partitions of groups
+	groups bool          // only of the partitions of groups
+	late   time.Duration // how long it then takes to fetch
 }
 
 func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.FetchRequest) (*replica.FetchAnswer, error) {
@@ -145,6 +146,7 @@ func (b *boaster) Fetch(ctx context.Context, leader int32, lane int, r *replica.
 		if _, err := b.Upstream.Fetch(ctx, leader, lane, &lie); err != nil {
 			return nil, err
 		}
+		pause(ctx, b.late)
 	}
 	return b.Upstream.Fetch(ctx, leader, lane, r)
 }
