@@ -39,12 +39,14 @@ func (s Pointers) pointer(p *meta.Partition) tier.Pointer {
 // Commit moves the pointer if nothing in the record has changed since old was read.
 func (s Pointers) Commit(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
 	return s.commit(ctx, id, old, next, func(ctx context.Context, p *meta.Partition) (*meta.Partition, error) {
-		p.Undeleted = false // the manifest is newer than what a collection has left
+		p.Undeleted = false  // the manifest is newer than what a collection has left
+		p.Recovering = false // who leads the archive has compared it with the log
 		return s.Store.UpdatePartition(ctx, p)
 	})
 }
 
-// CommitDeleted is Commit if the topic is deleted.
+// CommitDeleted is Commit if the topic is deleted. Whoever commits then is not the leader of before, which leads again if the topic is brought
+// back: what it has to compare it still has to.
 func (s Pointers) CommitDeleted(ctx context.Context, id manifest.PartitionID, old, next tier.Pointer) (tier.Pointer, error) {
 	return s.commit(ctx, id, old, next, s.Store.UpdateDeletedPartition)
 }
@@ -84,7 +86,6 @@ func (s Pointers) commit(ctx context.Context, id manifest.PartitionID, old, next
 		}
 	}
 	changed := *p
-	changed.Recovering = false // what leads the archive has been compared with the log
 	changed.Pointer = meta.Pointer{Manifest: next.Manifest, N: next.N, Through: next.Through, ThroughTime: next.ThroughTime, Pins: p.Pointer.Pins}
 	stored, err := write(ctx, &changed)
 	if errors.Is(err, meta.ErrConflict) {
