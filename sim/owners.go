@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/manifest"
 )
 
-// owners looks at all replicas all the time: one process leads in an epoch, and what a leader holds for committed never shrinks.
+// owners looks at all replicas all the time: one process leads in an epoch, and what a leader tells readers to be committed never shrinks.
 type owners struct {
 	c *Cluster
 
@@ -79,7 +80,7 @@ func (o *owners) look(l *life) {
 	for _, rp := range m.All() {
 		// The epoch before and after: what is read in between is of it.
 		k := ownedEpoch{rp.ID(), rp.LeaderEpoch()}
-		leads, hw := rp.Leading(), rp.HighWatermark()
+		leads, before, hw, after := rp.Leading(), serves(rp), rp.HighWatermark(), serves(rp)
 		if !leads || !rp.Leading() || rp.LeaderEpoch() != k.epoch {
 			continue
 		}
@@ -87,6 +88,9 @@ func (o *owners) look(l *life) {
 			o.c.violate("one leader an epoch", fmt.Sprintf("%s-%d: brokers %d and %d lead in epoch %d", rp.Topic(), k.id.Partition, was.n.id, l.n.id, k.epoch))
 		}
 		o.epoch[k] = l
+		if !before || !after {
+			continue
+		}
 		w := owned{k, l}
 		if hw < o.hw[w] {
 			o.c.violate("the high watermark does not go back", fmt.Sprintf("%s-%d: broker %d, epoch %d: %d, was %d", rp.Topic(), k.id.Partition, l.n.id, k.epoch, hw, o.hw[w]))
@@ -94,3 +98,7 @@ func (o *owners) look(l *life) {
 		o.hw[w] = hw
 	}
 }
+
+// serves says that a leader answers: one that may lack what is archived does not before its log is compared with the archive, or begins
+// there, which may take its high watermark back.
+func serves(rp *replica.Partition) bool { return rp.CheckEpoch(-1) == nil }
