@@ -2,13 +2,10 @@ package sim
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/replica"
 )
 
@@ -66,13 +63,11 @@ func drawCluster(rng *rand.Rand) (plan, clusterPlan) {
 
 // NewCluster draws a cluster from the seed; nothing runs yet.
 func NewCluster(seed uint64, o Options) *Cluster {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	c := &Cluster{mutant: o.Cluster, isles: map[int32]int{}}
-	c.setUp(seed, "cluster", o)
-	c.plan, c.shape = drawCluster(rand.New(rand.NewPCG(seed, 2)))
-	c.mutant.adjust(&c.plan, &c.shape)
+	p, shape := drawCluster(rand.New(rand.NewPCG(seed, 2)))
+	c.mutant.adjust(&p, &shape)
+	c.shape = shape
+	c.setUp(seed, "cluster", o, p, map[string]string{"min.insync.replicas": "2"})
 	c.fabric = newFabric(c.rand("fabric"))
 	c.metaFaults = &metaFaults{rng: c.rand("metadata faults"), slow: usualSlow}
 	c.owners = newOwners(c)
@@ -87,14 +82,6 @@ func NewCluster(seed uint64, o Options) *Cluster {
 	c.undelete = c.undeleteThrough
 	c.commits = newCommits(c)
 	c.history.dropped = c.commits.drop
-	var err error
-	c.config, _, err = config.New(map[string]string{
-		"node.id": "1", "auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2", "min.insync.replicas": "2",
-		"archive.max.lag.ms": strconv.FormatInt(c.plan.maxLagMs, 10), "archive.restore.window.ms": strconv.FormatInt(c.plan.windowMs, 10),
-	})
-	if err != nil {
-		panic(err) // the keys are ours
-	}
 	return c
 }
 

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/control"
@@ -19,7 +17,6 @@ import (
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
-	"github.com/varvelog/varve/objstore/retry"
 	"github.com/varvelog/varve/record"
 	"github.com/varvelog/varve/tier"
 )
@@ -117,20 +114,11 @@ func (l *life) advertised() []meta.Listener {
 
 func (l *life) openArchive(ctx context.Context) error {
 	c := l.c
-	bucket := retry.New(l.gate, retry.Options{Attempts: 4, Elapsed: 10 * time.Second, Max: 2 * time.Second, AttemptTimeout: 5 * time.Second})
-	info, inc, err := tier.OpenArchive(ctx, bucket, c.cluster)
+	var err error
+	l.archive, l.chunks, err = c.openArchive(ctx, l.gate, replica.Pointers{Store: l.store}, tier.Options{Broker: l.n.id, Wall: l.n.wall, Logger: l.log})
 	if err != nil {
-		return fmt.Errorf("open archive: %w", err)
-	}
-	if l.chunks, err = cache.New(cache.Options{MemoryBytes: 1 << 20, FillBytes: 1 << 20}); err != nil {
 		return err
 	}
-	ms := func(key string) time.Duration { return time.Duration(c.config.Int(key)) * time.Millisecond }
-	l.archive = tier.New(bucket, info, replica.Pointers{Store: l.store}, l.chunks, tier.Options{
-		Cluster: c.cluster, Incarnation: inc, Broker: l.n.id, MaxLag: ms("archive.max.lag.ms"), RestoreWindow: ms("archive.restore.window.ms"),
-		SupersededGrace: c.plan.supersededGrace, SweepInterval: c.plan.sweep, ChunkBytes: 1 << 10, ReadAheadBytes: 8 << 10,
-		Wall: l.n.wall, Logger: l.log, Registerer: prometheus.NewRegistry(),
-	})
 	l.parts.spawn(func(ctx context.Context) { l.archive.Run(ctx) })
 	archivist := &control.Archivist{
 		NodeID: l.n.id, Store: l.store, Archive: l.archive, Pause: c.plan.sweep, Wall: l.n.wall, Logger: l.log,

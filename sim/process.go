@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/varvelog/varve/broker"
 	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/control"
@@ -16,7 +14,6 @@ import (
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/memkv"
-	"github.com/varvelog/varve/objstore/retry"
 	"github.com/varvelog/varve/record"
 	"github.com/varvelog/varve/tier"
 )
@@ -157,20 +154,11 @@ func (p *process) register(ctx context.Context) error {
 
 func (p *process) openArchive(ctx context.Context) error {
 	w := p.w
-	bucket := retry.New(p.gate, retry.Options{Attempts: 4, Elapsed: 10 * time.Second, Max: 2 * time.Second, AttemptTimeout: 5 * time.Second})
-	info, inc, err := tier.OpenArchive(ctx, bucket, w.cluster)
-	if err != nil {
-		return fmt.Errorf("open archive: %w", err)
-	}
-	if p.chunks, err = cache.New(cache.Options{MemoryBytes: 1 << 20, FillBytes: 1 << 20}); err != nil {
+	var err error
+	pointers := w.mutant.pointers(w, replica.Pointers{Store: p.store})
+	if p.archive, p.chunks, err = w.openArchive(ctx, p.gate, pointers, tier.Options{Broker: nodeID, Logger: w.log}); err != nil {
 		return err
 	}
-	ms := func(key string) time.Duration { return time.Duration(w.config.Int(key)) * time.Millisecond }
-	p.archive = tier.New(bucket, info, w.mutant.pointers(w, replica.Pointers{Store: p.store}), p.chunks, tier.Options{
-		Cluster: w.cluster, Incarnation: inc, Broker: nodeID, MaxLag: ms("archive.max.lag.ms"), RestoreWindow: ms("archive.restore.window.ms"),
-		SupersededGrace: w.plan.supersededGrace, SweepInterval: w.plan.sweep, ChunkBytes: 1 << 10, ReadAheadBytes: 8 << 10,
-		Logger: w.log, Registerer: prometheus.NewRegistry(),
-	})
 	p.parts.spawn(func(ctx context.Context) { p.archive.Run(ctx) })
 	archivist := &control.Archivist{
 		NodeID: nodeID, Store: p.store, Archive: p.archive, Pause: w.plan.sweep, Logger: w.log,

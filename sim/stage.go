@@ -2,17 +2,27 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"strconv"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/replica"
+	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/manifest"
 	"github.com/varvelog/varve/meta"
 	"github.com/varvelog/varve/meta/memkv"
+	"github.com/varvelog/varve/objstore"
 	"github.com/varvelog/varve/objstore/fault"
 	"github.com/varvelog/varve/objstore/mem"
+	"github.com/varvelog/varve/objstore/retry"
+	"github.com/varvelog/varve/tier"
 )
 
 // stage is what clients and checkers see of a world, whether it has one broker or several.
@@ -47,12 +57,42 @@ type caller interface {
 	close()
 }
 
-// setUp fills what all worlds have.
-func (s *stage) setUp(seed uint64, world string, o Options) {
-	s.seed, s.world, s.log = seed, world, o.Logger
+// setUp fills what all worlds have. The keys are of the brokers' configuration, beside those that all worlds have.
+func (s *stage) setUp(seed uint64, world string, o Options, p plan, keys map[string]string) {
+	s.seed, s.world, s.log, s.plan = seed, world, o.Logger, p
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	all := map[string]string{
+		"node.id": "1", "auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2",
+		"archive.max.lag.ms": strconv.FormatInt(p.maxLagMs, 10), "archive.restore.window.ms": strconv.FormatInt(p.windowMs, 10),
+	}
+	maps.Copy(all, keys)
+	var err error
+	if s.config, _, err = config.New(all); err != nil {
+		panic(err) // the keys are ours
+	}
 	s.bucket, s.kv, s.moments = mem.New(mem.Options{PageKeys: 50}), memkv.New(), &moments{}
 	s.store = fault.New(newLedger(s.bucket, s.violate), fault.Options{Seed: seed})
 	s.history = newHistory(s)
+}
+
+// openArchive opens a broker's archive as cmd/varve does, with small caches. The broker, its clock and its logger are o's.
+func (s *stage) openArchive(ctx context.Context, below objstore.Bucket, pointers tier.Pointers, o tier.Options) (*tier.Archive, *cache.Cache, error) {
+	bucket := retry.New(below, retry.Options{Attempts: 4, Elapsed: 10 * time.Second, Max: 2 * time.Second, AttemptTimeout: 5 * time.Second})
+	info, inc, err := tier.OpenArchive(ctx, bucket, s.cluster)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open archive: %w", err)
+	}
+	chunks, err := cache.New(cache.Options{MemoryBytes: 1 << 20, FillBytes: 1 << 20})
+	if err != nil {
+		return nil, nil, err
+	}
+	ms := func(key string) time.Duration { return time.Duration(s.config.Int(key)) * time.Millisecond }
+	o.Cluster, o.Incarnation, o.Registerer = s.cluster, inc, prometheus.NewRegistry()
+	o.MaxLag, o.RestoreWindow = ms("archive.max.lag.ms"), ms("archive.restore.window.ms")
+	o.SupersededGrace, o.SweepInterval, o.ChunkBytes, o.ReadAheadBytes = s.plan.supersededGrace, s.plan.sweep, 1<<10, 8<<10
+	return tier.New(bucket, info, pointers, chunks, o), chunks, nil
 }
 
 // image reads the metadata as it is, past all faults.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/varvelog/varve/broker/config"
 	"github.com/varvelog/varve/broker/replica"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/manifest"
@@ -39,28 +37,16 @@ type Options struct {
 
 // New draws a world from the seed; nothing runs yet.
 func New(seed uint64, o Options) *World {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	w := &World{mutant: o.Mutant, files: vfs.NewMem(), ages: &ages{at: map[string]time.Time{}}}
-	w.setUp(seed, "broker", o)
-	w.plan = draw(rng)
-	w.mutant.adjust(&w.plan)
+	p := draw(rand.New(rand.NewPCG(seed, 1)))
+	w.mutant.adjust(&p)
+	w.setUp(seed, "broker", o, p, map[string]string{"offsets.topic.replication.factor": "1"})
 	w.offsets = newOffsets(w)
 	w.history.dropped = w.offsets.drop
 	w.caller = func(*rand.Rand) caller { return &client{dial: w.network.dial} }
 	w.leader = w.led
 	w.undelete = w.undeleteNow
 	w.faults = newNemesis(w, w.rand("nemesis"))
-	var err error
-	w.config, _, err = config.New(map[string]string{
-		"node.id": "1", "offsets.topic.num.partitions": "2", "offsets.topic.replication.factor": "1", "auto.create.topics.enable": "false",
-		"archive.max.lag.ms": strconv.FormatInt(w.plan.maxLagMs, 10), "archive.restore.window.ms": strconv.FormatInt(w.plan.windowMs, 10),
-	})
-	if err != nil {
-		panic(err) // the keys are ours
-	}
 	return w
 }
 
