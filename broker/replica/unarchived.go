@@ -34,7 +34,7 @@ func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 				continue
 			}
 			through = min(through, recorded(t))
-			if last {
+			if last && !m.answersAlone(mp) {
 				continue
 			}
 			ms, pending, ok := m.unarchived(t, int32(i), mp)
@@ -47,6 +47,13 @@ func (m *Manager) archivedBy(upTo int64, last bool) (through int64, ok bool) {
 		}
 	}
 	return through, true
+}
+
+// answersAlone says that nobody leads the partition, so that each member of its ISR has to answer for all that was acknowledged: the others
+// may be those that came back without their logs' ends, and the broker whose log is offline, or that is about to stop, the one that will
+// lead it.
+func (m *Manager) answersAlone(mp *meta.Partition) bool {
+	return mp.Leader < 0 && slices.Contains(mp.ISR, m.o.NodeID)
 }
 
 // deleting: it is not known yet what topics that are deleted have left here.
@@ -83,7 +90,7 @@ func (m *Manager) unarchived(t *meta.Topic, partition int32, mp *meta.Partition)
 	p, _ := m.find(TopicPartition{ID: t.ID, Partition: partition})
 	switch {
 	case p != nil && (p.Offline() != nil || p.failed.Load()):
-		return 0, false, mp.Leader != m.o.NodeID // others have what counts of it
+		return 0, false, mp.Leader != m.o.NodeID && !m.answersAlone(mp) // others have what counts of it
 	case p == nil:
 		return 0, false, false // its log is being opened
 	case p.resuming.Load():
