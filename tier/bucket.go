@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/varvelog/varve/cache"
 	"github.com/varvelog/varve/manifest"
@@ -304,7 +305,7 @@ func (a *Archive) StartState(ctx context.Context, id manifest.PartitionID) (Star
 
 func (o *objects) startState(ctx context.Context, m *manifest.Manifest) (StartState, error) {
 	s := StartState{LogStart: m.LogStart, Through: m.Through, Epochs: m.Epochs, LastAppend: m.ThroughTime}
-	last, err := o.lastLive(ctx, m)
+	last, err := o.newest(ctx, m)
 	if err != nil || last == nil {
 		return s, err
 	}
@@ -316,24 +317,28 @@ func (o *objects) startState(ctx context.Context, m *manifest.Manifest) (StartSt
 	return s, nil
 }
 
-// lastLive is the newest live entry, nil if there is none.
-func (o *objects) lastLive(ctx context.Context, m *manifest.Manifest) (*manifest.Entry, error) {
-	for i := len(m.Entries) - 1; i >= 0; i-- {
-		if m.Entries[i].State == manifest.Live {
-			return &m.Entries[i], nil
+// newest is the last entry whose object has to be there, nil if there is none: the last live one, where a deletion of the topic or retention
+// has not reached that. The log of an undeleted topic starts from the archive before its leader revives the entries.
+func (o *objects) newest(ctx context.Context, m *manifest.Manifest) (*manifest.Entry, error) {
+	last := func(list []manifest.Entry) *manifest.Entry {
+		for i := range slices.Backward(list) {
+			if e := &list[i]; e.State == manifest.Live || e.State == manifest.Dead && e.Reason != manifest.Superseded {
+				return e
+			}
 		}
+		return nil
 	}
-	for i := len(m.Groups) - 1; i >= 0; i-- {
-		if m.Groups[i].Live() == 0 {
-			continue
-		}
-		list, err := o.group(ctx, &m.Groups[i])
-		if err != nil {
-			return nil, err
-		}
-		for j := len(list) - 1; j >= 0; j-- {
-			if list[j].State == manifest.Live {
-				return &list[j], nil
+	if e := last(m.Entries); e != nil {
+		return e, nil
+	}
+	for i := range slices.Backward(m.Groups) {
+		if g := &m.Groups[i]; g.Doomed < g.Count {
+			list, err := o.group(ctx, g)
+			if err != nil {
+				return nil, err
+			}
+			if e := last(list); e != nil {
+				return e, nil
 			}
 		}
 	}
