@@ -57,7 +57,7 @@ type Partition struct {
 	resuming atomic.Bool           // waits for the archive, see lead.go
 
 	restarting atomic.Bool // the log is being replaced, see restart
-	comparing  atomic.Bool // elected uncleanly: not served before the log is compared with the archive
+	comparing  atomic.Bool // not served before the log is compared with the archive, see unproven
 
 	hold     atomic.Pointer[hold] // appends wait, see handover.go; nil: they do not
 	ledUntil atomic.Int64         // when it was last led here, by Manager.nowMs; 0: never

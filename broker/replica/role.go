@@ -1,6 +1,9 @@
 package replica
 
-import "github.com/varvelog/varve/meta"
+import (
+	"github.com/varvelog/varve/manifest"
+	"github.com/varvelog/varve/meta"
+)
 
 // assignment is who leads a partition in which epoch. leader -1: nobody.
 type assignment struct {
@@ -66,11 +69,26 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 	m.o.Logger.Info("leader", "topic", p.name, "partition", p.id.Partition, "epoch", mp.LeaderEpoch, "offset", p.log.LEO())
 }
 
-// unproven: the leader was elected uncleanly. Its log may differ from the archive below archived-through although it is longer; what was
-// acknowledged on top of it would be lost when the archive wins (PROTOCOLS 1.6). So the archive is asked first. A leader from the ISR has
-// all that is archived, and serves also while the object store is away.
+// unproven: the log may differ from the archive below archived-through although it is longer; what was acknowledged on top of it would be
+// lost when the archive wins (PROTOCOLS 1.6). So the archive is asked first, where the leader
+//   - was elected uncleanly;
+//   - is the only one in sync, so that nobody else has seen to it that it has all: its broker may have come back with an older disk, whose
+//     log ends otherwise. It has all if it has a record of the epoch in which the newest manifest was written: each epoch begins where the
+//     archive's epochs end, or above.
+//
+// All others in sync have all that is archived, and serve also while the object store is away.
 func (p *Partition) unproven(mp *meta.Partition) bool {
-	return mp.Recovering && mp.Pointer.Manifest != "" && p.tiered.Load()
+	if mp.Pointer.Manifest == "" || !p.tiered.Load() {
+		return false
+	}
+	return mp.Recovering || len(mp.ISR) == 1 && !p.reaches(mp.Pointer.Manifest)
+}
+
+// reaches says that the log has an epoch that is not older than that of the manifest.
+func (p *Partition) reaches(key string) bool {
+	name, ok := manifest.ParseManifestKey(key)
+	history := p.log.Epochs()
+	return ok && len(history) > 0 && history[len(history)-1].Epoch >= name.LeaderEpoch
 }
 
 // becomeFollower: what was led here is led here no more; the log goes on as the leader's copy.

@@ -283,6 +283,74 @@ func TestALogThatIsToStartFromTheArchiveIsOfUseAfterAnotherElection(t *testing.T
 	}
 }
 
+// A broker comes back with an older disk. The log there ends above archived-through, but in records that were lost with a machine, and that
+// the archive has others for.
+func TestAnOlderDiskIsNotServedBeforeItIsComparedWithTheArchive(t *testing.T) {
+	for _, older := range []bool{true, false} {
+		c := tieredCluster(t)
+		faulty := fault.New(c.bucket, fault.Options{})
+		c.bucket = faulty
+		away := fault.Rule{Effect: fault.Fail, Err: objstore.ErrUnavailable, Prefix: "t/"}
+		b := c.start()
+		b.topic("t", 1)
+		p := b.leader("t", 0)
+		fill(t, p, 100)
+		until(t, "all is archived", func() bool { return p.Archive() != nil && p.Archive().Through() == 100 })
+		faulty.SetRules(away)
+		b.stop(false)
+		short, long := t.TempDir()+"/short", t.TempDir()+"/long"
+		keep := func(dir string) {
+			t.Helper()
+			if err := os.CopyFS(dir, os.DirFS(c.dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keep(short)
+		b = c.start() // while the store is away: nobody else has written to the archive
+		p = b.leader("t", 0)
+		fill(t, p, 20)
+		b.stop(false)
+		keep(long)
+		faulty.SetRules()
+		home := c.dir
+		c.dir = short
+		b = c.start()
+		p = b.leader("t", 0)
+		if p.LEO() != 100 {
+			t.Fatalf("the log ends at %d", p.LEO())
+		}
+		fill(t, p, 10)
+		until(t, "all is archived again", func() bool { return p.Archive() != nil && p.Archive().Through() == 110 })
+		b.stop(false)
+
+		faulty.SetRules(away)
+		if older {
+			c.dir = long
+		}
+		b = c.start()
+		p = b.leader("t", 0)
+		_, err := p.Append([]record.Batch{one(t, p.LEO(), 1)}, localseg.OriginClient, true)
+		_, rerr := p.ReadHot(105, 1000, ReadUncommitted)
+		if older && (!errors.Is(err, ErrNotAvailable) || !errors.Is(rerr, ErrNotAvailable)) || !older && (err != nil || rerr != nil) {
+			t.Fatalf("older disk %t, while the archive is away: append says %v, a read %v", older, err, rerr)
+		}
+		faulty.SetRules()
+		end := int64(111)
+		if older {
+			end = 110
+		}
+		until(t, "it serves what is archived", func() bool {
+			_, err := p.OffsetFor(t.Context(), Latest, ReadUncommitted)
+			return err == nil && p.HighWatermark() == end && p.Archive() != nil
+		})
+		if n := readAll(t, p, 0); int64(n) != end {
+			t.Fatalf("%d records, want %d", n, end)
+		}
+		b.stop(false)
+		c.dir = home
+	}
+}
+
 func TestProduceIsRefusedWhileTheArchiveIsFarBehind(t *testing.T) {
 	c := tieredCluster(t)
 	c.limit = 20_000
