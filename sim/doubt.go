@@ -17,8 +17,9 @@ import (
 )
 
 // What a cluster may lose of a lossy topic: an unclean election what the one that is elected lacks, a lost disk what the only replica had
-// there, a deletion what was not archived before the topic was brought back. What is archived is never lost. What survives is not known
-// to the history: so all that is not archived is in doubt from then on, and any of it that is seen again is beyond doubt again.
+// there, or the only one that is left in sync where one is enough, a deletion what was not archived before the topic was brought back.
+// What is archived is never lost. What survives is not known to the history: so all that is not archived is in doubt from then on, and any
+// of it that is seen again is beyond doubt again.
 //
 // Who has not heard of such an event may go on answering. Of a lossy topic only what the leader said counts, in an epoch that is
 // not older than the last such event.
@@ -118,11 +119,17 @@ type witness struct {
 	c *Cluster
 }
 
-// Txn implements meta.KV. An election of a leader that was not in sync puts in doubt what it may lack, also if it is refused.
+// Txn implements meta.KV. An election of a leader that was not in sync, or whose disk has lost something, puts in doubt what it may lack,
+// also if it is refused.
 func (w *witness) Txn(ctx context.Context, guards []meta.Guard, ops []meta.Op) (bool, int64, error) {
 	for _, op := range ops {
-		if id, p, ok := partitionOf(op); ok && p.Recovering {
+		id, p, ok := partitionOf(op)
+		switch {
+		case !ok:
+		case p.Recovering:
 			w.c.history.uncleanly(id, p.Ptr.Through, p.Epoch)
+		default:
+			w.c.history.led(id, p)
 		}
 	}
 	return w.KV.Txn(ctx, guards, ops)
@@ -133,6 +140,7 @@ func (w *witness) Progress(ctx context.Context) error { return w.KV.(meta.Progre
 
 // written is what a partition's record says, as far as it matters here.
 type written struct {
+	Leader     int32 `json:"leader"`
 	Epoch      int32 `json:"epoch"`
 	Recovering bool  `json:"recovering"`
 	Ptr        struct {
@@ -167,6 +175,42 @@ func (h *History) uncleanly(id manifest.PartitionID, through int64, epoch int32)
 	default:
 		h.w.event("%s-%d is led uncleanly in epoch %d, archived through %d", p.topic.name, id.Partition, epoch, through)
 		h.doubt(p, through, epoch)
+	}
+}
+
+// lacks says that a broker's disk has lost something of partitions that it was in sync with. Where an unclean election is preferred to
+// none, min.insync.replicas is 1: the others may go away, cut off from the metadata as well as ended, and leave it as the last one in sync
+// before the controller has heard that it came back unclean. Then it leads, which counts as clean, and what it lacks is lost.
+func (h *History) lacks(id int32, epochs map[manifest.PartitionID]int32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for pid, epoch := range epochs {
+		if p := h.parts[pid]; p != nil && p.topic.unclean {
+			p.lacking[id] = epoch
+		}
+	}
+}
+
+// regained ends that: the controller has dealt with the broker's return.
+func (h *History) regained(id int32, pid manifest.PartitionID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.parts[pid]; p != nil {
+		delete(p.lacking, id)
+	}
+}
+
+// led looks at a record that says who leads.
+func (h *History) led(id manifest.PartitionID, w written) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.parts[id]
+	if p == nil || w.Epoch <= p.since {
+		return
+	}
+	if was, ok := p.lacking[w.Leader]; ok && w.Epoch > was {
+		h.w.event("%s-%d is led in epoch %d by broker %d, whose disk has lost something, archived through %d", p.topic.name, id.Partition, w.Epoch, w.Leader, w.Ptr.Through)
+		h.doubt(p, w.Ptr.Through, w.Epoch)
 	}
 }
 

@@ -61,6 +61,8 @@ type part struct {
 	open  bool  // gen has risen, and where the log ends now is not known yet
 	since int32 // of a lossy topic: what leaders of older epochs say counts no more
 
+	lacking map[int32]int32 // brokers in sync whose disks have lost something, and the leader epoch then, see lacks
+
 	brief map[int64]brief // acknowledged by a leader that may have had it alone, by offset
 
 	known   map[int64]*seen     // by offset
@@ -130,7 +132,7 @@ func (h *History) created(t *topic, partitions int32) {
 	for i := range t.partitions {
 		id := manifest.PartitionID{Topic: t.id, Partition: i}
 		if h.parts[id] == nil {
-			h.parts[id] = &part{id: id, topic: t, known: map[int64]*seen{}, tries: map[string]*attempt{}, brief: map[int64]brief{}}
+			h.parts[id] = &part{id: id, topic: t, known: map[int64]*seen{}, tries: map[string]*attempt{}, brief: map[int64]brief{}, lacking: map[int32]int32{}}
 		}
 	}
 }

@@ -296,8 +296,10 @@ func (s *saboteur) sound(id int32, p manifest.PartitionID) bool {
 
 func (s *saboteur) taint(n *node, l *life) {
 	t := &taint{by: l, parts: map[manifest.PartitionID]bool{}}
-	s.eachISR(n.id, func(p *meta.Partition, _ []int32) { t.parts[p.ID] = true })
+	epochs := map[manifest.PartitionID]int32{}
+	s.eachISR(n.id, func(p *meta.Partition, _ []int32) { t.parts[p.ID], epochs[p.ID] = true, p.LeaderEpoch })
 	s.tainted[n.id] = t
+	s.c.history.lacks(n.id, epochs)
 }
 
 // forget drops taints that the controller has dealt with.
@@ -308,15 +310,17 @@ func (s *saboteur) forget() {
 	}
 	for id, t := range s.tainted {
 		n := s.c.node(id)
-		if l := n.now(); l != nil && l != t.by && n.admitted(img) {
-			delete(s.tainted, id)
-			continue
-		}
+		l := n.now()
+		returned := l != nil && l != t.by && n.admitted(img)
 		for p := range t.parts {
 			topic := img.TopicsByID[p.Topic]
-			if topic == nil || !slices.Contains(topic.Partitions[p.Partition].ISR, id) {
+			if returned || topic == nil || !slices.Contains(topic.Partitions[p.Partition].ISR, id) {
 				delete(t.parts, p)
+				s.c.history.regained(id, p)
 			}
+		}
+		if returned {
+			delete(s.tainted, id)
 		}
 	}
 }
