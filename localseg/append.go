@@ -273,8 +273,10 @@ func (l *Log) commit(batches []record.Batch, a Appended) {
 	l.unflushed += a.Last - a.First + 1
 	l.mu.Lock()
 	l.producers.commit(&l.w)
+	from := l.leo.Load()
 	for _, b := range batches {
-		l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
+		l.epochs.saw(b.LeaderEpoch(), from, b.BaseOffset(), b.NextOffset())
+		from = b.NextOffset()
 	}
 	l.publish(a.Last + 1)
 	l.mu.Unlock()

@@ -34,6 +34,26 @@ func (h *epochHistory) assign(epoch int32, start int64) {
 	h.dirty = true
 }
 
+// saw notes a batch [base, end) of an epoch, the first one at or above from. Newer epochs that claim to begin in [from, end) go: a leader
+// that was to begin one there never wrote. They would make this log say of the batch that it is theirs, and others, which have what that
+// leader's successors wrote, believe that they agree with it.
+func (h *epochHistory) saw(epoch int32, from, base, end int64) {
+	first, last := len(h.list), len(h.list)
+	for first > 0 && h.list[first-1].Start >= from {
+		first--
+	}
+	for last > first && h.list[last-1].Start >= end {
+		last--
+	}
+	for first < last && h.list[first].Epoch <= epoch {
+		first++
+	}
+	if first < last {
+		h.list, h.dirty = slices.Concat(h.list[:first], h.list[last:]), true
+	}
+	h.assign(epoch, base)
+}
+
 // truncateEnd forgets epochs that begin at or above end.
 func (h *epochHistory) truncateEnd(end int64) {
 	n := len(h.list)

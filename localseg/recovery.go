@@ -160,7 +160,7 @@ func (l *Log) scanSegment(s *segment, h *handle, pos, next int64) (end, at int64
 			return &CorruptError{h.f.Name(), pos, ErrUnexpectedOffset}
 		}
 		x.add(b, s.base, pos, interval)
-		l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
+		l.epochs.saw(b.LeaderEpoch(), next, b.BaseOffset(), b.NextOffset())
 		l.producers.replay(&l.w, b)
 		x.aborted = append(x.aborted, l.w.aborted...)
 		next = last + 1

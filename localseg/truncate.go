@@ -11,8 +11,10 @@ import (
 // Truncate removes records at and above off: the batch that holds off goes as a whole, and the LEO is then its base
 // offset. Epochs and producer state follow. Below LocalStart it is TruncateFully. Order:
 //  1. the checkpoint is lowered, so that from here on a crash means a recovery
-//  2. later segments and snapshots are removed, the directory synced
-//  3. the segment is cut and synced, its indexes are cut
+//  2. the epochs that begin above go from their file: the recovery finds again those that still have batches, and no other may claim what
+//     an older epoch, of another leader, has in their place
+//  3. later segments and snapshots are removed, the directory synced
+//  4. the segment is cut and synced, its indexes are cut
 func (l *Log) Truncate(off int64) error {
 	defer l.report()
 	l.checkpoints.take()
@@ -61,6 +63,9 @@ func (l *Log) truncate(segs []*segment, i int, off int64) error {
 			return err
 		}
 	}
+	if err := l.cutEpochs(end); err != nil {
+		return err
+	}
 	if err := l.removeSegments(segs[i+1:]); err != nil {
 		return err
 	}
@@ -80,6 +85,17 @@ func (l *Log) truncate(segs []*segment, i int, off int64) error {
 	s.active.Store(true)
 	l.setSegments(segs[: i+1 : i+1])
 	return l.reindex(s, h, x, pos, end)
+}
+
+// cutEpochs takes the epochs that begin at or above end out of their file. Those in memory go with the batches.
+func (l *Log) cutEpochs(end int64) error {
+	l.mu.Lock()
+	kept := epochHistory{list: l.epochs.list}
+	l.mu.Unlock()
+	if kept.truncateEnd(end); !kept.dirty {
+		return nil
+	}
+	return replaceFile(l.fs, path.Join(l.dir, fileEpochs), encodeEpochs(kept.list))
 }
 
 // reindex cuts the indexes of the segment that is active now, and the states that hang on the end.

@@ -8,6 +8,7 @@ import (
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/localseg"
 	"github.com/varvelog/varve/localseg/localsegtest"
+	"github.com/varvelog/varve/record"
 )
 
 // A log truncated at a batch border answers as one that never had more, before and after a restart, and goes on.
@@ -142,5 +143,67 @@ func TestEndOffsetForEpoch(t *testing.T) {
 	add(t, l, 10, localsegtest.Plain(t, 1))
 	if got := l.Epochs(); len(got) != 4 || got[3] != (localseg.Epoch{Epoch: 10, Start: 30}) {
 		t.Fatalf("an epoch without records stays: %v", got)
+	}
+}
+
+// A follower's log is cut back, or was to be led and never written, and goes on with what a leader has of an older epoch. No epoch that it
+// had may claim that: a log that did so agreed with others that had really been written in that epoch, as far as anybody asked.
+func TestNoEpochClaimsWhatAnOlderOneHas(t *testing.T) {
+	leader := open(t, vfs.NewMem(), localseg.Options{Config: small})
+	add(t, leader, 1, localsegtest.Plain(t, 1, 2, 3))
+	add(t, leader, 1, localsegtest.Plain(t, 4, 5, 6))
+	_, rest, err := record.Next(readAll(t, leader, 0, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, _, err := record.Next(rest) // [3, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		rule    string
+		written bool // in epoch 2
+		flushed bool
+		end     func(m *vfs.Mem)
+	}{
+		{"truncated, killed", true, true, func(m *vfs.Mem) { m.Kill() }},
+		{"truncated, crashed", true, true, func(m *vfs.Mem) { m.Crash(1) }},
+		{"truncated, not flushed before", true, false, func(m *vfs.Mem) { m.Kill() }},
+		{"never written", false, true, func(m *vfs.Mem) { m.Kill() }},
+		{"never written, not flushed", false, false, func(m *vfs.Mem) { m.Kill() }},
+	} {
+		m := vfs.NewMem()
+		l := open(t, m, localseg.Options{Config: small})
+		add(t, l, 1, localsegtest.Plain(t, 1, 2, 3))
+		if err := l.AssignEpoch(2); err != nil {
+			t.Fatal(err)
+		}
+		if c.written {
+			add(t, l, 2, localsegtest.Plain(t, 7, 8, 9, 10))
+		}
+		if c.flushed {
+			if err := l.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.written {
+			if err := l.Truncate(3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string) {
+			t.Helper()
+			if e, end := l.EndOffset(2); l.LEO() == 6 && (e >= 0 || end >= 0) || e == 2 && end > 3 {
+				t.Errorf("%s, %s: epoch 2 ends at %d, epochs %v, end %d", c.rule, when, end, l.Epochs(), l.LEO())
+			}
+		}
+		check("cut")
+		if _, err := l.AppendReplica([]record.Batch{older}, 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		check("appended")
+		c.end(m)
+		l = open(t, m, localseg.Options{Config: small})
+		check("restarted")
 	}
 }
