@@ -53,6 +53,17 @@ func (s *Store) UpdatePartition(ctx context.Context, p *Partition, alive ...Brok
 // UpdateDeletedPartition is UpdatePartition for a partition of a deleted topic: ErrConflict, too, if the topic is not deleted any more.
 // The partition's own guard does not tell, since UndeleteTopic changes the partitions first and the topic then.
 func (s *Store) UpdateDeletedPartition(ctx context.Context, p *Partition) (*Partition, error) {
+	return s.updateDeleted(ctx, p, false)
+}
+
+// ElectDeletedPartition is UpdateDeletedPartition for a record with a new leader epoch, in which the caller is the only one to write. An
+// undeletion that is under way may have given the partition its epoch already, and would end with the one after it as the new leader's: so
+// the topic's record is written again as it is, and the undeletion, which is guarded by that, raises the epochs once more.
+func (s *Store) ElectDeletedPartition(ctx context.Context, p *Partition) (*Partition, error) {
+	return s.updateDeleted(ctx, p, p.Undeleted)
+}
+
+func (s *Store) updateDeleted(ctx context.Context, p *Partition, rewrite bool) (*Partition, error) {
 	key := s.keys.deleted(p.ID.Topic)
 	rec, ok, err := s.kv.Get(ctx, key)
 	if err == nil && !ok {
@@ -61,16 +72,20 @@ func (s *Store) UpdateDeletedPartition(ctx context.Context, p *Partition) (*Part
 	if err != nil {
 		return nil, fmt.Errorf("update partition %s-%d: %w", p.ID.Topic, p.ID.Partition, err)
 	}
-	return s.updatePartition(ctx, p, []Guard{{Key: key, ModRev: rec.ModRev}})
+	var also []Op
+	if rewrite {
+		also = append(also, Op{Key: key, Value: rec.Value})
+	}
+	return s.updatePartition(ctx, p, []Guard{{Key: key, ModRev: rec.ModRev}}, also...)
 }
 
-func (s *Store) updatePartition(ctx context.Context, p *Partition, also []Guard) (*Partition, error) {
+func (s *Store) updatePartition(ctx context.Context, p *Partition, also []Guard, more ...Op) (*Partition, error) {
 	key := s.keys.partition(p.ID)
 	if p.ModRev == 0 {
 		return nil, fmt.Errorf("update partition %s-%d: %w: no revision", p.ID.Topic, p.ID.Partition, ErrInvalid)
 	}
 	guards := append([]Guard{s.fence, {Key: key, ModRev: p.ModRev}}, also...)
-	ok, rev, err := s.kv.Txn(ctx, guards, []Op{{Key: key, Value: encodePartition(p)}})
+	ok, rev, err := s.kv.Txn(ctx, guards, append([]Op{{Key: key, Value: encodePartition(p)}}, more...))
 	if err == nil && !ok {
 		if err = s.checkFence(ctx); err == nil {
 			err = ErrConflict

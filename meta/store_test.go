@@ -498,3 +498,37 @@ func TestAPartitionOfAnUndeletedTopicIsNotUpdatedAsADeletedOne(t *testing.T) {
 	_, err = s.UpdatePartition(t.Context(), get())
 	fatal(t, err)
 }
+
+// Who collects a deleted topic takes an epoch of its own. If it has read the record after an undeletion has raised the epoch, and before the
+// topic lives, the leader does not lead in the collector's: both would write manifests of that epoch.
+func TestNobodyLeadsAnUndeletedTopicInTheEpochOfItsCollector(t *testing.T) {
+	kv := memkv.New()
+	s, collector := open(t, kv), open(t, kv.Client())
+	topic := create(t, s, "t", 1)
+	id := topic.Partitions[0].ID
+	fatal(t, s.DeleteTopic(t.Context(), "t"))
+	var taken int32
+	txns := 0
+	kv.Hook(func(c memkv.Call) memkv.Outcome {
+		if c.Kind != "txn" {
+			return memkv.OK
+		}
+		if txns++; txns == 2 { // the epochs are raised, the topic is not back
+			p, err := collector.GetPartition(t.Context(), id)
+			fatal(t, err)
+			p.LeaderEpoch++
+			p.PartitionEpoch++
+			p, err = collector.ElectDeletedPartition(t.Context(), p)
+			fatal(t, err)
+			taken = p.LeaderEpoch
+		}
+		return memkv.OK
+	})
+	fatal(t, s.UndeleteTopic(t.Context(), topic.ID))
+	kv.Hook(nil)
+	p, err := s.GetPartition(t.Context(), id)
+	fatal(t, err)
+	if taken == 0 || p.LeaderEpoch <= taken {
+		t.Fatalf("the collector has epoch %d, the leader %d", taken, p.LeaderEpoch)
+	}
+}

@@ -62,7 +62,7 @@ func (s Pointers) ElectDeleted(ctx context.Context, id manifest.PartitionID, old
 	}
 	p.LeaderEpoch++
 	p.PartitionEpoch++
-	stored, err := s.Store.UpdateDeletedPartition(ctx, p)
+	stored, err := s.Store.ElectDeletedPartition(ctx, p)
 	if errors.Is(err, meta.ErrConflict) {
 		return tier.Pointer{}, fmt.Errorf("%w: %w", tier.ErrConflict, err)
 	}
