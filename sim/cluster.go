@@ -30,6 +30,7 @@ type Cluster struct {
 type clusterPlan struct {
 	brokers   int
 	machines  bool // machines crash, disks are lost
+	partings  bool // every machine that crashes loses its disk, and is unregistered
 	clocks    bool // clocks are set, and of what comes then no check goes by time
 	session   time.Duration
 	lagMax    time.Duration

@@ -61,6 +61,10 @@ func ClusterMutants() []ClusterMutant {
 		{Name: "an undeleted topic forgets its archive", KV: func(kv meta.KV) meta.KV { return &editedKV{KV: kv, edit: withoutArchive} },
 			Plan: func(p *plan, _ *clusterPlan) { p.topics = true }},
 		{Name: "a killed process takes what it had not synced", Forgetful: true, Plan: func(_ *plan, c *clusterPlan) { c.unclean, c.sole = false, true }},
+		{Name: "an unregistered broker has never been there", KV: func(kv meta.KV) meta.KV { return &amnesiac{kv} },
+			Plan: func(p *plan, c *clusterPlan) {
+				p.length, c.machines, c.partings, c.session = 90*time.Second, true, true, 2*time.Second
+			}},
 		{Name: "a follower takes its end for the high watermark", Upstream: func(_ *Cluster, _ int32, u replica.Upstream) replica.Upstream { return hastyFollower{u} }},
 	}
 }

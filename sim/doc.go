@@ -3,8 +3,8 @@
 //
 // There are two. A World has one broker: its log, its archive, what a crash at any call to the disk leaves. A Cluster has three or five,
 // joined as cmd/varve joins them, on a network that is slow, cut one way or both, and held as if a process stood still; processes are
-// killed and drained, machines crash, disks come back empty or as they were earlier, and the clocks of brokers are set forward and back by
-// up to an hour. Some topics prefer a leader that was not in sync to none, or have a single replica: what these may lose is in doubt.go.
+// killed and drained, machines crash, disks come back empty or as they were earlier, brokers are unregistered and come back all the same, and
+// the clocks of brokers are set forward and back by up to an hour. Some topics prefer a leader that was not in sync to none, or have a single replica: what these may lose is in doubt.go.
 // The bubble has one clock, which durations and the object store go by; what people read is internal/wallclock's.
 //
 // Groups commit offsets, in either world, to a coordinator that moves with its partition.

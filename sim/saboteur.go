@@ -19,6 +19,8 @@ type saboteur struct {
 	rng *rand.Rand // owned by run
 	wg  sync.WaitGroup
 
+	farewell *rand.Rand // owned by run; see forgets
+
 	mu      baton            // held over the end of a process
 	tainted map[int32]*taint // guarded by mu; disks that have lost something
 }
@@ -30,7 +32,7 @@ type taint struct {
 }
 
 func newSaboteur(c *Cluster, rng *rand.Rand) *saboteur {
-	return &saboteur{c: c, rng: rng, mu: newBaton(), tainted: map[int32]*taint{}}
+	return &saboteur{c: c, rng: rng, farewell: c.rand("farewell"), mu: newBaton(), tainted: map[int32]*taint{}}
 }
 
 func (s *saboteur) ms(n int) time.Duration { return time.Duration(s.rng.IntN(n)) * time.Millisecond }
@@ -94,6 +96,10 @@ func (s *saboteur) end(ctx context.Context, n *node, how ending) {
 	if (how == machine || how == lost) && !s.c.shape.machines {
 		how = kill
 	}
+	if how == machine && s.c.shape.partings {
+		how = lost
+	}
+	forgotten := s.forgets(how)
 	if !n.hands.TryLock() {
 		return
 	}
@@ -101,6 +107,9 @@ func (s *saboteur) end(ctx context.Context, n *node, how ending) {
 		defer n.hands.Unlock()
 		if !s.finish(n, how, seed, empty) {
 			return
+		}
+		if forgotten {
+			s.unregister(ctx, n, seed)
 		}
 		pause(ctx, down)
 		n.start(s.c.ctx)
