@@ -151,7 +151,7 @@ func (l *life) startReplicas(ctx context.Context) (err error) {
 	m, err := replica.NewManager(l.disk, l.store, l.archive, replica.Options{
 		NodeID: id, Dir: dataDir, TopicConfig: l.topicConfig, RetentionCheck: c.plan.retentionCheck,
 		LocalMaxBytes: c.plan.localMax, OpenFiles: 8, Wall: l.n.wall, Logger: l.log,
-		Controlled: true, BrokerEpoch: l.brokerEpoch, MinISR: func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas },
+		Controlled: true, Intact: l.member.Intact(), BrokerEpoch: l.brokerEpoch, MinISR: func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas },
 		Upstream: c.mutant.upstream(c, id, &broker.Upstream{NodeID: id, Peers: l.peers}),
 		LagMax:   c.shape.lagMax, Fetchers: c.shape.fetchers, HWCheckpoint: c.plan.retentionCheck,
 	})

@@ -492,3 +492,33 @@ func TestControlWonWithoutAnAnswerIsTaken(t *testing.T) {
 		w.end(p...)
 	})
 }
+
+// Only who continues the very process that the cluster dealt with last is known to have all that was in its directory.
+func TestOnlyTheSuccessorOfACleanStopIsIntact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one := w.start(1, 0)
+		defer w.end(one)
+		last := int64(0)
+		for _, c := range []struct {
+			was    string
+			mark   func() int64
+			intact bool
+		}{
+			{"never there", func() int64 { return 0 }, false},
+			{"stopped in order", func() int64 { return last }, true},
+			{"killed", func() int64 { return 0 }, false},
+			{"an older disk's", func() int64 { return last - 1 }, false},
+			{"stopped in order again", func() int64 { return last }, true},
+		} {
+			two := w.start(2, c.mark())
+			w.until("it is admitted", func() bool { return two.image().Admitted(2, two.store.Registration().Epoch) })
+			if two.member.Intact() != c.intact {
+				t.Errorf("%s: intact %t", c.was, !c.intact)
+			}
+			last = two.store.Registration().Epoch
+			two.stop()
+			w.until("it is gone", func() bool { return one.image().Brokers[2] == nil })
+		}
+	})
+}

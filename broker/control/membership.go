@@ -21,7 +21,8 @@ type Membership struct {
 	Rules  Rules
 	Logger *slog.Logger
 
-	keep func(context.Context) error // owned by Join, then by Run
+	keep   func(context.Context) error // owned by Join, then by Run
+	intact bool
 }
 
 const (
@@ -33,10 +34,15 @@ const (
 func (m *Membership) Join(ctx context.Context) (err error) {
 	if m.Broker.Process == "" {
 		m.Broker.Process = rand.Text()
+		img := m.Store.Image()
+		m.intact = img.Known[m.Broker.ID] != nil && cleanly(img, &m.Broker)
 	}
 	_, m.keep, err = m.Store.Register(ctx, m.Broker, m.TTL.Milliseconds())
 	return err
 }
+
+// Intact says, once Join has returned, that the directory holds all that the last process of this broker left, which ended in order.
+func (m *Membership) Intact() bool { return m.intact }
 
 // Run keeps the registration until ctx ends, and then ends it. One that was lost is replaced: the process has lost nothing, so that it
 // names its former registration as the clean predecessor.

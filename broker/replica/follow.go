@@ -302,6 +302,7 @@ func (m *Manager) newPartition(h *hosted, t *meta.Topic, mp *meta.Partition) *Pa
 		p.remote = m.tiers.Follow(p.id, func() tier.Pointer { return m.pointer(p) })
 	}
 	p.gone.Store(&ErrNotLeader) // until it is elected
+	p.proven.Store(m.o.Intact)
 	p.topic.Store(t)
 	m.mu.Lock()
 	h.parts[mp.ID.Partition] = p

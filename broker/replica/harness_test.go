@@ -36,6 +36,7 @@ type cluster struct {
 	limit     int64           // archive.local.max.bytes
 	upstream  Upstream        // nil: there are no other brokers
 	retain    time.Duration
+	intact    bool // see Options
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -92,7 +93,7 @@ func (c *cluster) tryStart() (*broker, error) {
 		g.Go(func() { archive.Run(ctx) })
 	}
 	m, err := NewManager(c.fs, store, archive, Options{
-		NodeID: 1, Dir: c.dir, RetentionCheck: c.retain, LocalMaxBytes: c.limit, Upstream: c.upstream,
+		NodeID: 1, Intact: c.intact, Dir: c.dir, RetentionCheck: c.retain, LocalMaxBytes: c.limit, Upstream: c.upstream,
 		TopicConfig: func(t *meta.Topic) (localseg.Config, tier.TopicConfig) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -89,7 +89,11 @@ func (m *Manager) leadOne(ctx context.Context, p *Partition) error {
 // compared lets p be served by a leader that was elected uncleanly, if it still is in that epoch.
 func (p *Partition) compared(epoch int32) {
 	p.appendMu.Lock()
-	done := p.LeaderEpoch() == epoch && p.comparing.Swap(false)
+	now := p.LeaderEpoch() == epoch
+	if now {
+		p.proven.Store(true)
+	}
+	done := now && p.comparing.Swap(false)
 	p.appendMu.Unlock()
 	if done {
 		p.m.announce()

@@ -35,6 +35,8 @@ type Options struct {
 	// Former is the metadata from before this process registered: it does not lead in an epoch that this shows. Default: the
 	// metadata at Start; with Controlled none, and then Start is to be called only once the controller has dealt with the registration.
 	Former *meta.Image
+	// Intact says that the directory is known to hold all that the broker's last process left. Default: it may be an older one.
+	Intact bool
 	// BrokerEpoch is the epoch of this process's registration, -1 while it has none. Default: what the metadata shows.
 	BrokerEpoch func() int64
 	// MinISR is min.insync.replicas of a topic, default 1.

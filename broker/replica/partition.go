@@ -57,6 +57,7 @@ type Partition struct {
 	resuming atomic.Bool           // waits for the archive, see lead.go
 
 	restarting atomic.Bool // the log is being replaced, see restart
+	proven     atomic.Bool // the log is no older disk's, see unproven
 	comparing  atomic.Bool // not served before the log is compared with the archive, see unproven
 
 	hold     atomic.Pointer[hold] // appends wait, see handover.go; nil: they do not

@@ -73,15 +73,16 @@ func (m *Manager) becomeLeader(p *Partition, mp *meta.Partition) {
 // lost when the archive wins (PROTOCOLS 1.6). So the archive is asked first, where the leader
 //   - was elected uncleanly;
 //   - is the only one in sync, so that nobody else has seen to it that it has all: its broker may have come back with an older disk, whose
-//     log ends otherwise. It has all if it has a record of the epoch in which the newest manifest was written: each epoch begins where the
-//     archive's epochs end, or above.
+//     log ends otherwise. It has all if the broker's last process ended in order, and this is its disk; or if this process has compared the
+//     log before; or if it has a record of the epoch in which the newest manifest was written: each epoch begins where the archive's epochs
+//     end, or above.
 //
 // All others in sync have all that is archived, and serve also while the object store is away.
 func (p *Partition) unproven(mp *meta.Partition) bool {
 	if mp.Pointer.Manifest == "" || !p.tiered.Load() {
 		return false
 	}
-	return mp.Recovering || len(mp.ISR) == 1 && !p.reaches(mp.Pointer.Manifest)
+	return mp.Recovering || len(mp.ISR) == 1 && !p.proven.Load() && !p.reaches(mp.Pointer.Manifest)
 }
 
 // reaches says that the log has an epoch that is not older than that of the manifest.

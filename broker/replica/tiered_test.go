@@ -286,7 +286,8 @@ func TestALogThatIsToStartFromTheArchiveIsOfUseAfterAnotherElection(t *testing.T
 // A broker comes back with an older disk. The log there ends above archived-through, but in records that were lost with a machine, and that
 // the archive has others for.
 func TestAnOlderDiskIsNotServedBeforeItIsComparedWithTheArchive(t *testing.T) {
-	for _, older := range []bool{true, false} {
+	for _, is := range []struct{ older, intact bool }{{true, false}, {false, false}, {true, true}} {
+		older := is.older
 		c := tieredCluster(t)
 		faulty := fault.New(c.bucket, fault.Options{})
 		c.bucket = faulty
@@ -327,8 +328,16 @@ func TestAnOlderDiskIsNotServedBeforeItIsComparedWithTheArchive(t *testing.T) {
 		if older {
 			c.dir = long
 		}
+		c.intact = is.intact
 		b = c.start()
 		p = b.leader("t", 0)
+		if is.intact { // it is believed, also if it is said of a disk of which it is not true
+			if _, err := p.Append([]record.Batch{one(t, p.LEO(), 1)}, localseg.OriginClient, true); err != nil {
+				t.Fatalf("known to be whole, while the archive is away: %v", err)
+			}
+			b.stop(false)
+			continue
+		}
 		_, err := p.Append([]record.Batch{one(t, p.LEO(), 1)}, localseg.OriginClient, true)
 		_, rerr := p.ReadHot(105, 1000, ReadUncommitted)
 		if older && (!errors.Is(err, ErrNotAvailable) || !errors.Is(rerr, ErrNotAvailable)) || !older && (err != nil || rerr != nil) {

@@ -19,7 +19,7 @@ func (n *node) replicaOptions() replica.Options {
 		NodeID: n.id, Dir: c.Dir(), TopicConfig: n.topicConfig, LocalMaxBytes: max(c.Int("archive.local.max.bytes"), 0),
 		RetentionCheck: ms("log.retention.check.interval.ms"), OpenFiles: int(c.Int("log.open.files.max")), Logger: n.log, Registerer: n.reg,
 
-		Controlled: true, BrokerEpoch: n.brokerEpoch,
+		Controlled: true, Intact: n.member.Intact(), BrokerEpoch: n.brokerEpoch,
 		MinISR:   n.minISR,
 		Throttle: n.throttle, Throttled: n.throttled,
 		Upstream: &broker.Upstream{NodeID: n.id, Peers: n.peers},
