@@ -129,16 +129,17 @@ func (m *Manager) tryPartings(ctx context.Context, all []*parting, now bool) {
 	g.Wait()
 }
 
-// try archives the tail, and deletes the log once nothing of it is missing in the archive.
-func (g *parting) try(ctx context.Context, now bool) {
+// try archives the tail, and deletes the log once nothing of it is missing in the archive; ended says that it is, or that the log is not
+// this parting's any more.
+func (g *parting) try(ctx context.Context, now bool) (ended bool) {
 	select {
 	case g.turn <- struct{}{}:
 		defer func() { <-g.turn }()
 	case <-ctx.Done():
-		return
+		return false
 	}
 	if g.ended || !now && time.Now().Before(g.next) {
-		return
+		return g.ended
 	}
 	ctx, cancel := context.WithTimeout(ctx, tailWait)
 	defer cancel()
@@ -146,10 +147,10 @@ func (g *parting) try(ctx context.Context, now bool) {
 	err := g.flush(ctx)
 	if err == nil {
 		g.remove()
-		return
+		return true
 	}
 	if g.ctx.Err() != nil {
-		return
+		return false
 	}
 	pause := min(firstLeadPause<<min(g.fails, 10), partingMax)
 	if g.fails++; g.fails == 1 {
@@ -157,6 +158,15 @@ func (g *parting) try(ctx context.Context, now bool) {
 			"offset", g.committed, "retry", pause, "err", err)
 	}
 	g.next = time.Now().Add(pause)
+	return false
+}
+
+// tryHard tries until it has ended, or tailWait is over: what is in the way of one try, like another's commit, is mostly gone in the next.
+func (g *parting) tryHard() {
+	ctx, cancel := context.WithTimeout(context.Background(), tailWait)
+	defer cancel()
+	for !g.try(ctx, true) && wait(ctx, firstLeadPause) == nil {
+	}
 }
 
 // flush returns nil when there is nothing that the archive could still take.
@@ -228,7 +238,7 @@ func (m *Manager) reclaim(name string, id manifest.PartitionID) {
 			continue
 		}
 		if g.id != id {
-			g.try(context.Background(), true) // deleted and made anew at once is usual: it has the time that a tail takes
+			g.tryHard() // deleted and made anew at once is usual: it has the time that a tail takes
 		}
 		g.cancel()
 		g.turn <- struct{}{}

@@ -211,8 +211,8 @@ func TestANewTopicOfTheNameTakesTheDirectoryOfADeletedOne(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
 	b.deletedWithTail(away)
-	b.topic("t", 1)
-	until(t, "the new one has waited long enough for the old one", func() bool { _, err := b.m.Leader(TopicPartition{Topic: "t"}); return err == nil })
+	anew := b.topic("t", 1)
+	until(t, "the new one has waited long enough for the old one", func() bool { _, err := b.m.Leader(TopicPartition{ID: anew.ID}); return err == nil })
 	p := b.leader("t", 0)
 	fill(t, p, 10)
 	if p.LEO() != 10 || len(b.m.allPartings()) != 0 {
@@ -232,8 +232,8 @@ func TestATopicThatIsDeletedAndMadeAnewAtOnceLosesNothing(t *testing.T) {
 	if err := b.store.DeleteTopic(t.Context(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	b.topic("t", 1)
-	until(t, "the new one is led", func() bool { _, err := b.m.Leader(TopicPartition{Topic: "t"}); return err == nil })
+	anew := b.topic("t", 1)
+	until(t, "the new one is led", func() bool { _, err := b.m.Leader(TopicPartition{ID: anew.ID}); return err == nil })
 	if n := b.through(old); n != 50 {
 		t.Fatalf("the deleted topic is archived through %d, want 50", n)
 	}
