@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
+
+	"github.com/varvelog/varve/e2e/proc"
 )
 
 // trio is three brokers of one peer that form a cluster: ids 1, 2, 3.
@@ -103,8 +102,9 @@ func stopTrios(cs []*trio) {
 
 // varveNodes are brokers with an etcd member in each and no archive, since Kafka has none beside them either.
 func varveNodes(o options, ports []int) ([]peer, func(context.Context, *trio) (int, error)) {
-	var members []string
+	var members, etcd []string
 	for i, p := range ports {
+		etcd = append(etcd, addr(p+3))
 		members = append(members, fmt.Sprintf("%d@127.0.0.1:%d:%d", i+1, p+2, p+3))
 	}
 	var nodes []peer
@@ -126,22 +126,9 @@ func varveNodes(o options, ports []int) ([]peer, func(context.Context, *trio) (i
 			},
 		})
 	}
-	// The etcd member that leads tells its id in each status; the broker's number is its place in the list.
 	return nodes, func(ctx context.Context, _ *trio) (int, error) {
-		for i, p := range ports {
-			cl, err := clientv3.New(clientv3.Config{Endpoints: []string{addr(p + 3)}, DialTimeout: time.Second, Logger: zap.NewNop()})
-			if err != nil {
-				return 0, err
-			}
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			st, err := cl.Status(ctx, addr(p+3))
-			cancel()
-			cl.Close()
-			if err == nil && st.Leader == st.Header.MemberId {
-				return i + 1, nil
-			}
-		}
-		return 0, errors.New("no etcd member leads")
+		i, err := proc.QuorumLeader(ctx, etcd)
+		return i + 1, err
 	}
 }
 

@@ -16,7 +16,8 @@ type Cluster struct {
 	Bin     string
 	Dir     string
 	Brokers []*Varve
-	Members string // etcd.initial.cluster of members inside the brokers
+	Members string   // etcd.initial.cluster of members inside the brokers
+	Etcd    []string // HOST:PORT for clients of the member inside Brokers[i]
 }
 
 // NewCluster lays out n brokers that are not running: with an archive in a directory that they share, topics of replication factor
@@ -42,6 +43,7 @@ func NewClusterOn(hosts []string, bin, dir string, set ...string) (*Cluster, err
 			at[j] = a
 		}
 		v.Listen, v.Admin = at[0], at[1]
+		c.Etcd = append(c.Etcd, at[3])
 		_, clients, _ := strings.Cut(at[3], ":")
 		members = append(members, fmt.Sprintf("%d@%s:%s", id, at[2], clients))
 		c.Brokers = append(c.Brokers, v)
