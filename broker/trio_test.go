@@ -407,15 +407,35 @@ type links struct {
 	listeners map[string]*linkListener
 	conns     map[*linkConn]struct{}
 	cuts      map[[2]int32]bool
+	late      map[int32]time.Duration // how long what others answer a broker is under way
 }
 
 func newLinks() *links {
-	return &links{listeners: map[string]*linkListener{}, conns: map[*linkConn]struct{}{}, cuts: map[[2]int32]bool{}}
+	return &links{listeners: map[string]*linkListener{}, conns: map[*linkConn]struct{}{}, cuts: map[[2]int32]bool{}, late: map[int32]time.Duration{}}
 }
 
 type linkConn struct {
 	net.Conn
+	n        *links
 	from, to int32
+}
+
+func (c *linkConn) Read(p []byte) (int, error) {
+	k, err := c.Conn.Read(p)
+	c.n.mu.Lock()
+	late := c.n.late[c.from]
+	c.n.mu.Unlock()
+	if k > 0 && late > 0 {
+		time.Sleep(late)
+	}
+	return k, err
+}
+
+// delay has what others answer a broker arrive so much later; 0: at once.
+func (n *links) delay(id int32, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late[id] = d
 }
 
 var errRefused = errors.New("connection refused")
@@ -428,7 +448,7 @@ func (n *links) dial(from int32, address string) (net.Conn, error) {
 		return nil, errRefused
 	}
 	a, b := net.Pipe()
-	c := &linkConn{a, from, l.id}
+	c := &linkConn{a, n, from, l.id}
 	n.conns[c] = struct{}{}
 	select {
 	case l.ch <- b:
