@@ -145,14 +145,14 @@ func (n *Net) forward(from int, packet []byte) {
 	if to == ownOctet {
 		to = Own
 	}
-	cut, poor, _ := n.State(from, to)
-	if f, opens, ok := segment(from, to, packet); ok && n.forgotten(f, opens) {
+	if n.stopped(from, to, packet) {
 		return
 	}
+	_, poor, _ := n.State(from, to)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := n.hosts[to]
-	if n.closed || h == nil || h.IP != dst || cut || rand.Float64() < poor[0].Loss || rand.Float64() < poor[1].Loss {
+	if n.closed || h == nil || h.IP != dst || rand.Float64() < poor[0].Loss || rand.Float64() < poor[1].Loss {
 		return
 	}
 	if delay := poor[0].Delay + poor[1].Delay; delay > 0 {
@@ -160,6 +160,15 @@ func (n *Net) forward(from int, packet []byte) {
 		return
 	}
 	_, _ = h.dev.Write(packet) // never blocks; what a device does not take is lost
+}
+
+// stopped says that the way is cut, or the packet's connection not known any more.
+func (n *Net) stopped(from, to int, packet []byte) bool {
+	if cut, _, _ := n.State(from, to); cut {
+		return true
+	}
+	f, opens, ok := segment(from, to, packet)
+	return ok && n.forgotten(f, opens)
 }
 
 // segment reads the ports of a TCP segment, and whether it opens a connection.
@@ -193,7 +202,9 @@ func (n *Net) queue(from int, to *Host) *queue {
 		n.over.Go(func() {
 			for l := range q.in {
 				<-time.After(time.Until(l.due))
-				_, _ = to.dev.Write(l.packet)
+				if !n.stopped(from, to.id, l.packet) { // it may have been since
+					_, _ = to.dev.Write(l.packet)
+				}
 			}
 		})
 	}
