@@ -36,10 +36,11 @@ test-clients: build
 bench: build
 	bench/run
 
-# Ten minutes without etcd, then seeds without end, in the worlds of one broker and of a cluster; SIM_WORLD=broker or cluster chooses one.
+# Ten minutes without etcd, a hundred followers that join new leaders, then seeds without end, in the worlds of one broker and of a cluster; SIM_WORLD=broker or cluster chooses one.
 # Ends with the first failures.
 soak: build
 	VARVE_OUTAGE=10m $(GO) test -count 1 -timeout 0 -run '^TestProduceAndFetchGoOnWithoutEtcd$$' ./e2e/cluster
+	VARVE_JOINS=100 $(GO) test -count 1 -timeout 0 -run '^TestWhoJoinsANewLeadersISRHasAllThatWasAcknowledged$$' ./e2e/cluster
 	SIM_SEEDS=0 $(GO) test -timeout 0 -run '^TestSeeds$$' ./sim
 
 FUZZTIME ?= 60s

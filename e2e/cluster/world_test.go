@@ -90,7 +90,7 @@ func (w *world) configure(v *proc.Varve, set ...string) {
 // newWorld lays three brokers out; hosts are those that they are on, nil: this one.
 func newWorld(t *testing.T, hosts []string, set ...string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+outage(t))
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+outage(t)+time.Duration(joins(t))*joinMax)
 	t.Cleanup(cancel)
 	if hosts == nil {
 		hosts = slices.Repeat([]string{"127.0.0.1"}, 3)
