@@ -160,7 +160,8 @@ func (d *decider) isFresh(id int32) bool {
 func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why Reason, ok bool) {
 	e = meta.Edit{Base: p, Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Leader: p.Leader}
 	why = d.shrink(&e, d.rules.leastISR(t, p.Replicas))
-	if done, ok := complete(&e); ok && len(done.ISR) >= d.rules.leastISR(t, done.Replicas) {
+	// Members that are gone may be in the ISR, see shrink, and may come back without their logs' ends: those that leave stay until then.
+	if done, ok := complete(&e); ok && len(d.staying(&done)) >= d.rules.leastISR(t, done.Replicas) {
 		e, why = done, Reassigned
 	}
 	if w := d.lead(t, &e); w != "" {
@@ -203,10 +204,15 @@ func (d *decider) shrink(e *meta.Edit, least int) (why Reason) {
 		}
 		e.ISR = isr
 	}
-	if isr = without(e.ISR, func(id int32) bool { return !d.has(e, id) || d.draining(id) }); len(isr) >= least && len(isr) < len(e.ISR) {
+	if isr = d.staying(e); len(isr) >= least && len(isr) < len(e.ISR) {
 		e.ISR, why = isr, Drained
 	}
 	return why
+}
+
+// staying are the members of the ISR that can serve their replicas, and are not about to stop.
+func (d *decider) staying(e *meta.Edit) []int32 {
+	return without(e.ISR, func(id int32) bool { return !d.has(e, id) || d.draining(id) })
 }
 
 // lastOf picks who stays of members of an ISR that all came back unclean at once.

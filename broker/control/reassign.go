@@ -60,10 +60,16 @@ func Cancel(img *meta.Image, t *meta.Topic, p *meta.Partition, r Rules) (meta.Ed
 
 // keepLed elects another leader where the edit takes the present one out. It is refused where it takes out who is in sync and leaves fewer
 // than min.insync.replicas: what is acknowledged would be on fewer disks than the topic demands, and nothing could be written any more.
+// It is refused as well where that many are left, but not there: those may come back without the ends of their logs.
 // Kafka's controller refuses only what leaves nobody.
 func (r *Rules) keepLed(img *meta.Image, t *meta.Topic, p *meta.Partition, e *meta.Edit) error {
-	if least := r.leastISR(t, e.Replicas); len(e.ISR) < len(p.ISR) && len(e.ISR) < least {
+	least := r.leastISR(t, e.Replicas)
+	if len(e.ISR) < len(p.ISR) && len(e.ISR) < least {
 		return fmt.Errorf("%w: %v of %v would be in sync (%v are), at least %d have to be", ErrBadReplicas, e.ISR, e.Replicas, p.ISR, least)
+	}
+	away := func(id int32) bool { return !img.Eligible(id) || slices.Contains(p.Offline, id) }
+	if there := without(e.ISR, away); len(there) < len(without(p.ISR, away)) && len(there) < least {
+		return fmt.Errorf("%w: %v of %v would be in sync and there (%v are in sync), at least %d have to be", ErrBadReplicas, there, e.Replicas, p.ISR, least)
 	}
 	if p.Leader >= 0 && !slices.Contains(e.ISR, p.Leader) {
 		d := decider{img: img}
@@ -75,8 +81,8 @@ func (r *Rules) keepLed(img *meta.Image, t *meta.Topic, p *meta.Partition, e *me
 	return nil
 }
 
-// complete ends the reassignment of e if all of its added replicas are in sync, so that those that leave are not needed any more.
-// Who leads is not decided here.
+// complete ends the reassignment of e if all of its added replicas are in sync. Whether those that leave are not needed any more, and who
+// leads, is not decided here.
 func complete(e *meta.Edit) (meta.Edit, bool) {
 	if len(e.Adding) == 0 && len(e.Removing) == 0 {
 		return *e, false
