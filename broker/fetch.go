@@ -212,7 +212,7 @@ func (c *conn) unawait(p *replica.Partition, lim *fetchLimits) {
 func (f *fetchPart) read(max int, lim *fetchLimits) (replica.Slice, error) {
 	switch {
 	case lim.replica >= 0:
-		return f.p.ReadReplica(lim.replica, f.offset, max)
+		return f.p.ReadReplica(lim.replica, f.currentEpoch, f.offset, max)
 	case f.follower:
 		return f.p.ReadFollower(f.offset, max, lim.iso)
 	}
@@ -256,7 +256,7 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 			continue
 		}
 		limit := min(int(f.maxBytes), left)
-		if !first && limit <= 0 && f.peek() {
+		if !first && limit <= 0 && f.peek() && (lim.replica < 0 || f.p.CheckEpoch(f.currentEpoch) == nil) { // see ReadReplica
 			continue
 		}
 		sl, err := f.read(max(limit, 1), lim)
@@ -273,7 +273,9 @@ func (c *conn) readHot(lim *fetchLimits) (size int, cold, ready bool) {
 			c.hint(f)
 		case !first && sl.Size > limit:
 			sl.Release()
-			f.peek()
+			f.slice = replica.Slice{
+				Base: f.offset, Next: f.offset, HighWatermark: sl.HighWatermark, LastStable: sl.LastStable, LogStart: sl.LogStart,
+			}
 			f.dropped = true
 		default:
 			f.slice = sl

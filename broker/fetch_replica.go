@@ -28,7 +28,7 @@ func (c *conn) resolveReplica(lim *fetchLimits) {
 			f.checkDiverging()
 		}
 		if f.err == nil && !f.diverging.ok {
-			f.err = f.p.Fetched(lim.replica, lim.brokerEpoch, f.offset, f.replicaStart)
+			f.err = f.p.Fetched(lim.replica, f.currentEpoch, lim.brokerEpoch, f.offset, f.replicaStart)
 		}
 		f.outside = f.p != nil && errors.Is(f.err, localseg.ErrOffsetOutOfRange)
 		c.hint(f)

@@ -47,7 +47,7 @@ const (
 	Restarted                       // the log was replaced by one that ends at LEO, all of it committed
 	Truncated                       // the log now ends at LEO
 	Told                            // the leader's answer, which did not diverge, says that its high watermark is HW
-	Fetched                         // follower Replica asked for LEO, so it has everything below, from LogStart on; this log begins at Start
+	Fetched                         // follower Replica asked for LEO in Epoch (-1: not told), so it has everything below, from LogStart on; this log begins at Start
 	Ticked                          // time has passed
 	Missed                          // the brokers Away are not registered now
 	Known                           // the metadata has Replicas and ISR at Version, in Epoch
@@ -81,6 +81,7 @@ type Effect struct {
 	Began   bool      // a follower's log begins elsewhere
 	Stopped bool      // parked requests must be answered NOT_LEADER_OR_FOLLOWER
 	Stale   bool      // the fetch is of a former process of that follower: refuse it
+	Fenced  bool      // the fetch is of another leader epoch: refuse it
 	Under   bool      // fewer in-sync replicas than demanded, since now: parked acks=all requests must be told
 	Propose *Proposal // write it to the metadata, then say Known or Refused
 }

@@ -62,8 +62,12 @@ func (c *Core) follower(id int32) *follower {
 	return nil
 }
 
-// fetched notes what a follower has, by the offset that it asks for.
+// fetched notes what a follower has, by the offset that it asks for. That its log agrees with this one so far was seen in the epoch of the
+// request: this broker may have followed another since, cut its log, and been elected again.
 func (c *Core) fetched(e Event) Effect {
+	if e.Epoch != anyEpoch && (c.role != leading || e.Epoch != c.epoch) {
+		return Effect{Fenced: true}
+	}
 	f := c.follower(e.Replica)
 	if c.role != leading || f == nil {
 		return Effect{}

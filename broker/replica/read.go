@@ -51,8 +51,22 @@ func (p *Partition) ReadFollower(off int64, max int, iso Isolation) (Slice, erro
 }
 
 // ReadReplica reads for a follower: up to the log's end, whatever is committed; nothing while the follower is throttled. ErrInArchive where
-// only the archive has the offset.
-func (p *Partition) ReadReplica(follower int32, off int64, max int) (Slice, error) {
+// only the archive has the offset. ErrFencedEpoch or ErrNotLeader where the leader epoch is not epoch (-1: whatever it is): a fetch that has
+// waited may find another log, with which the follower's was not compared, and then it must not hear of that one's high watermark either
+// (PROTOCOLS 7.4).
+func (p *Partition) ReadReplica(follower, epoch int32, off int64, max int) (Slice, error) {
+	s, err := p.readReplica(follower, off, max)
+	if err != nil {
+		return Slice{}, err
+	}
+	if err := p.begun(epoch); err != nil { // after the reading: epochs only rise
+		s.Release()
+		return Slice{}, err
+	}
+	return s, nil
+}
+
+func (p *Partition) readReplica(follower int32, off int64, max int) (Slice, error) {
 	if err := p.stopped(); err != nil {
 		return Slice{}, err
 	}

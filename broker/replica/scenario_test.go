@@ -361,7 +361,7 @@ func (w *play) answer(a, l *actor, q question, lost bool) []string {
 	if q.leo > end {
 		return []string{"offset out of range"}
 	}
-	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, BrokerEpoch: q.process, LEO: q.leo, LogStart: q.start, Start: l.start, NowMs: w.now,
+	eff := l.core.Step(Event{Kind: Fetched, Replica: a.id, Epoch: q.epoch, BrokerEpoch: q.process, LEO: q.leo, LogStart: q.start, Start: l.start, NowMs: w.now,
 		Eligible: a.process == q.process && !a.draining && !a.away})
 	out := w.say(l, eff)
 	if eff.Stale || lost || !w.asked(a, q) {

@@ -6,9 +6,10 @@ import (
 	"github.com/varvelog/varve/localseg"
 )
 
-// Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below, from logStart on.
-// ErrNotReplica, ErrStaleBroker, localseg.ErrOffsetOutOfRange.
-func (p *Partition) Fetched(replica int32, brokerEpoch, offset, logStart int64) error {
+// Fetched notes that a follower, whose process has this broker epoch, asks for offset and so has everything below, from logStart on. Who
+// asks has compared the logs in leader epoch epoch (-1: the follower has told none); in another one nothing is noted.
+// ErrNotReplica, ErrStaleBroker, ErrFencedEpoch, ErrNotLeader, localseg.ErrOffsetOutOfRange.
+func (p *Partition) Fetched(replica, epoch int32, brokerEpoch, offset, logStart int64) error {
 	if err := p.stopped(); err != nil {
 		return err
 	}
@@ -17,7 +18,7 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset, logStart int64) 
 	}
 	b := p.m.store.Image().Brokers[replica]
 	e := Event{
-		Kind: Fetched, Replica: replica, BrokerEpoch: brokerEpoch, LEO: offset, LogStart: logStart, Start: p.log.LogStart(), NowMs: p.m.nowMs(),
+		Kind: Fetched, Replica: replica, Epoch: epoch, BrokerEpoch: brokerEpoch, LEO: offset, LogStart: logStart, Start: p.log.LogStart(), NowMs: p.m.nowMs(),
 		Eligible: b != nil && !b.Fenced && !b.Draining && b.Epoch == brokerEpoch,
 	}
 	if rec := p.m.record(p); rec != nil && slices.Contains(rec.Offline, replica) {
@@ -30,11 +31,25 @@ func (p *Partition) Fetched(replica int32, brokerEpoch, offset, logStart int64) 
 		return ErrNotReplica
 	}
 	eff := p.do(e)
-	if eff.Stale {
+	switch {
+	case eff.Stale:
 		return ErrStaleBroker
+	case eff.Fenced:
+		return p.begun(epoch)
 	}
 	if eff.Began {
 		p.wake(&p.lows)
+	}
+	return nil
+}
+
+// begun is why what was begun in this leader epoch cannot go on, nil if that is the present one.
+func (p *Partition) begun(epoch int32) error {
+	if err := p.CheckEpoch(epoch); err != nil {
+		return err
+	}
+	if epoch != anyEpoch && p.LeaderEpoch() != epoch {
+		return ErrNotLeader
 	}
 	return nil
 }
