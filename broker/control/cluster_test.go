@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -435,6 +436,43 @@ func TestLeadersMoveBackByThemselves(t *testing.T) {
 		}
 		w.until("the preferred leader leads", func() bool { return p[0].partition("t", 0).Leader == 2 })
 		w.end(p...)
+	})
+}
+
+// unclean.leader.election.enable and min.insync.replicas may be set for the whole cluster, which changes no topic's record.
+func TestLeaderlessPartitionIsElectedUncleanlyOnceTheClusterAllowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const key = "unclean.leader.election.enable"
+		var stores [4]atomic.Pointer[meta.Store]
+		w := newWorld(t)
+		p := w.three(func(o *Options) {
+			id := o.NodeID
+			o.Unclean = func(*meta.Topic) bool {
+				s := stores[id].Load()
+				return s != nil && s.Image().Configs["broker/"][key] == "true"
+			}
+		})
+		for _, x := range p {
+			stores[x.id].Store(x.store)
+		}
+		p[0].topic("t", []int32{3, 2})
+		x := *p[0].partition("t", 0)
+		x.ISR, x.PartitionEpoch = []int32{3}, 1
+		if _, err := p[0].store.UpdatePartition(t.Context(), &x); err != nil {
+			t.Fatal(err)
+		}
+		p[2].kill()
+		w.until("nobody leads", func() bool { return p[0].partition("t", 0).Leader == -1 })
+		time.Sleep(30 * time.Second) // nothing else is going on
+		err := p[0].store.AlterConfigs(t.Context(), "broker/", func(c map[string]string) (map[string]string, error) {
+			c[key] = "true"
+			return c, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.until("who lives leads", func() bool { return p[0].partition("t", 0).Leader == 2 })
+		w.end(p[:2]...)
 	})
 }
 

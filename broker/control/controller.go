@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -98,10 +99,10 @@ func (c *Controller) take() Scope {
 	return s
 }
 
-// difference is the scope of what next has changed: all topics if a broker has come, gone or begun to drain, else those that have
-// another record or other partitions.
+// difference is the scope of what next has changed: all topics if a broker has come, gone or begun to drain, or if the configuration that
+// topics inherit is another one, as Rules may be then; else those that have another record or other partitions.
 func difference(old, next *meta.Image) Scope {
-	if !sameBrokers(old.Brokers, next.Brokers) || !sameBrokers(old.Known, next.Known) {
+	if !sameBrokers(old.Brokers, next.Brokers) || !sameBrokers(old.Known, next.Known) || !sameConfigs(old.Configs, next.Configs) {
 		return Scope{All: true}
 	}
 	var s Scope
@@ -128,6 +129,10 @@ func sameBrokers(a, b map[int32]*meta.Broker) bool {
 		}
 	}
 	return true
+}
+
+func sameConfigs(a, b map[string]map[string]string) bool {
+	return maps.EqualFunc(a, b, func(x, y map[string]string) bool { return maps.Equal(x, y) })
 }
 
 const (
