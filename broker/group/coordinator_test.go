@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -455,6 +456,49 @@ func TestLoadIsTriedUntilItSucceeds(t *testing.T) {
 		l.change(func() { l.openErr = nil })
 		time.Sleep(10 * time.Second)
 		mustCommit(t, c, commitReq("g", 1))
+	})
+}
+
+// Partitions have their replicas on different brokers: where one that is in sync is away nothing is committed, for long maybe, and a
+// partition that cannot be opened yet is tried again and again. The others are loaded meanwhile.
+func TestPartitionsThatCannotBeLoadedYetKeepNoOthersFromIt(t *testing.T) {
+	synctest.Test(t, partitionsThatCannotBeLoadedYet)
+}
+
+func partitionsThatCannotBeLoadedYet(t *testing.T) {
+	logs := newMemLogs()
+	for p := range int32(2) {
+		logs.log(p).lag = true
+		if _, err := logs.log(p).Append(0, []Record{{Key: []byte("k")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs.log(1).wait = ErrNotAvailable
+	logs.log(2).openErr = errors.New("not yet")
+	run(t, logs, Options{Loaders: 2}, func(c *Coordinator) {
+		served := func() (ps []int32) {
+			for p := range int32(4) {
+				if s := c.shards[p]; s.enter() == nil {
+					s.mu.Unlock()
+					ps = append(ps, p)
+				}
+			}
+			return ps
+		}
+		time.Sleep(time.Minute)
+		c.Lead(3, 2) // now that all others are at it
+		time.Sleep(time.Minute)
+		if ps := served(); !slices.Equal(ps, []int32{3}) {
+			t.Errorf("partitions %v are served, want 3", ps)
+		}
+		logs.log(0).commit()
+		logs.log(1).change(func() { logs.log(1).wait = nil })
+		logs.log(1).commit()
+		logs.log(2).change(func() { logs.log(2).openErr = nil })
+		time.Sleep(time.Minute)
+		if ps := served(); len(ps) != 4 {
+			t.Errorf("partitions %v are served, want all", ps)
+		}
 	})
 }
 

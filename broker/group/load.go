@@ -15,12 +15,6 @@ func (s *shard) load(ctx context.Context) {
 	if !ok {
 		return
 	}
-	select {
-	case s.c.loads <- struct{}{}:
-		defer func() { <-s.c.loads }()
-	case <-ctx.Done():
-		return
-	}
 	const firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := s.loadOnce(ctx)
@@ -37,7 +31,8 @@ func (s *shard) load(ctx context.Context) {
 }
 
 // loadOnce reads all that the log had when it was opened, once all of that is committed: nothing above the high watermark is acted
-// on, and nothing that a former leader may have answered from is missed.
+// on, and nothing that a former leader may have answered from is missed. That may take as long as a broker in sync is away: only who reads
+// keeps others from it.
 func (s *shard) loadOnce(ctx context.Context) error {
 	begun := time.Now()
 	log, err := s.c.logs.Open(ctx, s.partition, s.epoch)
@@ -50,6 +45,13 @@ func (s *shard) loadOnce(ctx context.Context) error {
 			return err
 		}
 	}
+	select {
+	case s.c.loads <- struct{}{}:
+		defer func() { <-s.c.loads }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	start, _ = log.Bounds() // it may have risen meanwhile
 	core := NewCore(s.c.o.Config)
 	l := loader{core: core, s: s}
 	for off := start; off < end; {
