@@ -200,11 +200,29 @@ func (l *Log) settle() error {
 	l.epochs.truncateStart(start)
 	l.lastAppendMs = max(l.lastAppendMs, l.cp.lastAppendMs)
 	l.firstOpen.Store(l.producers.firstOpen())
+	if err := l.lowerCheckpoint(leo); err != nil {
+		return err
+	}
 	l.recovery.Store(leo)
 	if s := l.activeSegment(); s != nil {
 		s.active.Store(true)
 	}
 	return nil
+}
+
+// lowerCheckpoint makes the checkpoint one of a log that ends at leo, where what it spoke of was damaged or lost: what comes in its place is
+// of another size, and has other bytes at the checkpoint's position. What is left of that segment is checked again by the next recovery.
+func (l *Log) lowerCheckpoint(leo int64) error {
+	if !l.haveCP || l.cp.recovery <= leo {
+		return nil
+	}
+	c := l.cp
+	c.recovery, c.base, c.pos, c.snapshot, c.logStart = leo, leo, 0, 0, l.logStart.Load()
+	if segs := l.segments(); len(segs) > 0 {
+		c.base = segs[max(0, segmentAt(segs, l.cp.base))].base
+		c.recovery = c.base
+	}
+	return l.writeCheckpoint(c)
 }
 
 // removeSegments deletes the files of segments, the last one first.

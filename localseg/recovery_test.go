@@ -261,3 +261,66 @@ func TestRecoveryKeepsItsIndexesWhileOtherLogsOpenFiles(t *testing.T) {
 	}
 	readAll(t, l, 0, 1000)
 }
+
+// What a recovery has cut off below the checkpoint is written again, otherwise: a checkpoint that still spoke of the former bytes would have
+// the next recovery begin amid a batch, and the log end where that one had.
+func TestALogThatWasCutBelowItsCheckpointIsCheckedAgainAfterTheNextKill(t *testing.T) {
+	config := localseg.Config{IndexIntervalBytes: 200, RetentionMs: -1}
+	for _, deferred := range []bool{false, true} {
+		m := vfs.NewMem()
+		l := open(t, m, localseg.Options{Config: config})
+		for i := range 100 {
+			add(t, l, 3, localsegtest.Plain(t, int64(i)))
+		}
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		m.Kill()
+		edit(t, m, active(t, m), func(b []byte) []byte { b[99*72+70] ^= 1; return b })
+		l = open(t, m, localseg.Options{Config: config, DeferSync: deferred})
+		if l.LEO() != 99 {
+			t.Fatalf("LEO %d after damage at 99", l.LEO())
+		}
+		if err := localseg.SyncRecovered([]*localseg.Log{l}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			add(t, l, 4, localsegtest.Plain(t, 1, 2, 3))
+		}
+		want := readAll(t, l, 0, 1000)
+		m.Kill()
+		l = open(t, m, localseg.Options{Config: config})
+		if l.LEO() != 108 {
+			t.Fatalf("LEO %d after the kill, want 108", l.LEO())
+		}
+		wantBytes(t, "after the kill", readAll(t, l, 0, 1000), want)
+		if _, end := l.EndOffset(3); end != 99 {
+			t.Fatalf("epoch 3 ends at %d, want 99", end)
+		}
+	}
+}
+
+// A log that ends below its start begins anew there, and not where its checkpoint was, however often it is opened before anything comes.
+func TestALogThatBeginsAnewAtItsStartStaysThere(t *testing.T) {
+	config := localseg.Config{IndexIntervalBytes: 200, RetentionMs: -1, Tiered: true}
+	m := vfs.NewMem()
+	l := open(t, m, localseg.Options{Config: config})
+	for i := range 100 {
+		add(t, l, 0, localsegtest.Plain(t, int64(i)))
+	}
+	if err := l.SetLogStart(50); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	m.Kill()
+	edit(t, m, active(t, m), func(b []byte) []byte { return b[:40*72] })
+	for range 2 {
+		l = open(t, m, localseg.Options{Config: config})
+		if l.LogStart() != 50 || l.LEO() != 50 {
+			t.Fatalf("log [%d, %d), want [50, 50)", l.LogStart(), l.LEO())
+		}
+		m.Kill()
+	}
+}
