@@ -182,8 +182,14 @@ func (l *Log) readEpochs() error {
 func (l *Log) settle() error {
 	leo, start := l.leo.Load(), l.cp.logStart
 	segs := l.segments()
-	if len(segs) > 0 && (!l.cfg.Load().Tiered || !l.haveCP) {
-		start = max(start, segs[0].base)
+	if tiered := l.cfg.Load().Tiered; len(segs) > 0 && !(tiered && l.haveCP) {
+		first := segs[0].base
+		if tiered && len(l.epochs.list) > 0 {
+			// The checkpoint is lost. What was deleted here only is in the archive, and would be deleted there, too, if the log said that it
+			// begins here. The oldest epoch begins at the log start, or below: then the archive knows better.
+			first = min(first, l.epochs.list[0].Start)
+		}
+		start = max(start, first)
 	}
 	if start > leo { // the data that the log start stood on is gone
 		l.info("log ends below its start and begins anew there", "offset", start, "end", leo)

@@ -2,6 +2,7 @@ package localseg_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -322,5 +323,48 @@ func TestALogThatBeginsAnewAtItsStartStaysThere(t *testing.T) {
 			t.Fatalf("log [%d, %d), want [50, 50)", l.LogStart(), l.LEO())
 		}
 		m.Kill()
+	}
+}
+
+// Without its checkpoint a log does not know its log start. One that claimed to begin with its oldest local segment would have all below it
+// deleted from the archive by who leads it.
+func TestATieredLogWithoutItsCheckpointDoesNotTakeWhatIsArchivedForDeleted(t *testing.T) {
+	config := localseg.Config{IndexIntervalBytes: 200, SegmentBytes: 2000, RetentionMs: -1, Tiered: true, LocalRetentionBytes: 1000}
+	for how, damage := range map[string]func(m vfs.FS, name string) error{
+		"damaged": func(m vfs.FS, name string) error {
+			edit(t, m, name, func(b []byte) []byte { b[20] ^= 1; return b })
+			return nil
+		},
+		"gone": func(m vfs.FS, name string) error { return m.Remove(name) },
+	} {
+		m := vfs.NewMem()
+		l := open(t, m, localseg.Options{Config: config})
+		for i := range 200 {
+			add(t, l, 3, localsegtest.Plain(t, int64(i)))
+		}
+		if err := l.SetLogStart(10); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Retain(1000, 150); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		local := l.LocalStart()
+		m.Kill()
+		if err := damage(m, dir+"/partition.checkpoint"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			l = open(t, m, localseg.Options{Config: config})
+			if l.LogStart() != 10 || l.LocalStart() != local || local <= 10 || l.LEO() != 200 {
+				t.Fatalf("%s: log [%d, %d), local from %d; want [10, 200), local from %d", how, l.LogStart(), l.LEO(), l.LocalStart(), local)
+			}
+			if _, err := l.Read(20, 200, 100); !errors.Is(err, localseg.ErrBelowLocal) {
+				t.Fatalf("%s: read of what is only archived: %v", how, err)
+			}
+			closeClean(t, l)
+		}
 	}
 }
