@@ -229,6 +229,23 @@ func (a *Archive) Marks(ctx context.Context) ([]int32, error) {
 	return brokers, nil
 }
 
+// MarkOf is the time, ms, of a broker's mark; not ok: it has none. One that cannot be read is an error.
+func (a *Archive) MarkOf(ctx context.Context, broker int32) (ms int64, ok bool, err error) {
+	key := manifest.MarkKey(a.o.Cluster, broker)
+	b, _, err := objstore.ReadAll(ctx, a.bucket, key, smallMax)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read %s: %w", key, err)
+	}
+	m, err := manifest.DecodeMark(b)
+	if err != nil {
+		return 0, false, manifest.InObject(err, key, 0)
+	}
+	return m.TimeMs, true, nil
+}
+
 // DropMark removes the mark of a broker that the cluster has forgotten: it would hold the window's end back for good. The leaders that
 // have taken over answer for what it led.
 func (a *Archive) DropMark(ctx context.Context, broker int32) error {

@@ -80,6 +80,56 @@ func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 	})
 }
 
+// Nobody but the broker that led a deleted topic has its end, which a restore to the moment before wants: where it is away its mark says how
+// far everything is archived, until it is back, or has said already that it had archived that.
+func TestMarkOfAGoneBrokerThatHasTheEndOfADeletedTopicStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one := w.start(1, 0)
+		w.until("broker 1 is the controller", func() bool { return one.image().Controller == 1 })
+		two := w.start(2, 0)
+		w.until("broker 2 is admitted", func() bool { return one.image().Known[2] != nil })
+		b := mem.New(mem.Options{})
+		put := func(ms int64) {
+			m := manifest.Mark{Cluster: "c", Broker: 2, TimeMs: ms, Written: ms}
+			body, err := m.Encode()
+			if err == nil {
+				_, err = b.Put(t.Context(), m.Key(), objstore.BytesBody(body), objstore.Cond{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet := slog.New(slog.DiscardHandler)
+		a := Archivist{NodeID: 1, Store: one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return 7 * 24 * 3_600_000 },
+			Archive: tier.New(b, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})}
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { a.Run(ctx) })
+		wants := func(why string, want ...int32) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			if got, err := a.Archive.Marks(t.Context()); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("%s: marks of %v, want %v: %v", why, got, want, err)
+			}
+		}
+		if _, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "dropped", Assignment: [][]int32{{2, 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		put(time.Now().UnixMilli())
+		if err := one.store.DeleteTopic(t.Context(), "dropped"); err != nil {
+			t.Fatal(err)
+		}
+		two.stop()
+		wants("2 led the topic, and its mark is older than the deletion", 2)
+		put(time.Now().Add(2 * time.Hour).UnixMilli())
+		wants("2 had archived all of it long after the deletion")
+		cancel()
+		run.Wait()
+		w.end(one)
+	})
+}
+
 // A restore to a moment takes what existed then from the topics' records. What was created, or grew, while the store was away, and was
 // altered before it came back, would not have existed in between.
 func TestATopicThatWasAlteredBeforeItsRecordWasWrittenExistedBefore(t *testing.T) {

@@ -44,6 +44,9 @@ const (
 	// goneFor is for how long a broker has been away when its mark is removed: longer than those that have taken over need to write marks
 	// that are theirs.
 	goneFor = time.Minute
+	// deletedSlack is how much later than a topic's deletion a mark has to be to say that the topic's tail is archived: the two times are of
+	// two clocks, and a leader goes on for a moment.
+	deletedSlack = time.Hour
 )
 
 // absence is of a broker without a registration.
@@ -53,7 +56,7 @@ type absence struct {
 }
 
 // dropGone removes the mark of a broker that has been away for a while and has nothing that counts: others lead all that it has replicas
-// of, and hold what is not archived of it. Else the window would end where that broker did, until it is back; then it writes a mark before
+// of, and hold what is not archived of it, and it has archived what it led of deleted topics. Else the window would end where that broker did, until it is back; then it writes a mark before
 // it takes a record.
 func (a *Archivist) dropGone(ctx context.Context) {
 	img := a.Store.Image()
@@ -76,6 +79,7 @@ func (a *Archivist) dropGone(ctx context.Context) {
 		case g == nil:
 			a.gone[id] = &absence{since: time.Now()}
 		case time.Since(g.since) < goneFor || !replaced(img, id):
+		case a.hasTails(ctx, img, id):
 		default:
 			if err := a.Archive.DropMark(ctx, id); err != nil {
 				a.Logger.Warn("mark of a broker that is away", "broker", id, "err", err)
@@ -99,4 +103,26 @@ func replaced(img *meta.Image, id int32) bool {
 		}
 	}
 	return true
+}
+
+// hasTails says that a topic was deleted whose end may be on the broker's disk alone: nobody is elected for a deleted topic, and other
+// replicas are deleted with it, but it can be undeleted, or restored as of before. A mark that is later than the deletion says that the
+// broker had archived it.
+func (a *Archivist) hasTails(ctx context.Context, img *meta.Image, id int32) bool {
+	deleted := int64(0)
+	for _, t := range img.Deleted {
+		if !t.Collecting && slices.ContainsFunc(t.Partitions, func(p *meta.Partition) bool {
+			return p.Leader == id || p.Leader < 0 && slices.Contains(p.ISR, id)
+		}) {
+			deleted = max(deleted, t.DeletedMs)
+		}
+	}
+	if deleted == 0 {
+		return false
+	}
+	ms, ok, err := a.Archive.MarkOf(ctx, id)
+	if err != nil {
+		a.Logger.Warn("mark of a broker that is away", "broker", id, "err", err)
+	}
+	return err != nil || ok && ms < deleted+deletedSlack.Milliseconds()
 }
