@@ -213,8 +213,12 @@ func (m *Manager) remove(p *Partition) {
 	a := p.archive.Load()
 	p.appendMu.Unlock()
 	_, c := m.o.TopicConfig(p.topic.Load())
+	committed := p.Committed()
+	if t := m.store.Image().Deleted[p.id.Topic]; !led && t != nil && int(p.id.Partition) < len(t.Partitions) && m.endsHere(t.Partitions[p.id.Partition]) {
+		led, committed = true, p.log.FirstUnstable() // nobody led it: as the next process would
+	}
 	if led && p.tiered.Load() && !c.CopyDisabled {
-		g := m.newParting(p.topic.Load(), p.id, p.log, p.Committed())
+		g := m.newParting(p.topic.Load(), p.id, p.log, committed)
 		g.archive.Store(a)
 		if through, there := g.through(); there && through < g.committed {
 			m.keep(g)

@@ -16,7 +16,7 @@ import (
 	"github.com/varvelog/varve/tier"
 )
 
-// parting is a partition of a deleted topic that was led here and has committed records which the archive has not. Its log stays until
+// parting is a partition of a deleted topic that was led here, or by nobody while it was in sync here, and has committed records which the archive has not. Its log stays until
 // it has them, through any number of restarts, and the broker's mark is held back by them: the topic can be undeleted, and restored as it
 // was before the deletion, with what was acknowledged a moment before. It ends, too, when the topic's restore window has passed.
 //
@@ -204,7 +204,7 @@ func (g *parting) elect(ctx context.Context) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if p.Leader != g.m.o.NodeID {
+	if !g.m.endsHere(p) {
 		return 0, fmt.Errorf("broker %d leads the deleted partition: %w", p.Leader, ErrNotLeader)
 	}
 	s := Pointers{g.m.store}
@@ -267,7 +267,13 @@ func (g *parting) close() error {
 	return g.log.CloseClean()
 }
 
-// inherit opens the directory that a deleted topic has left, if it was led here and the archive lacks something of it; not kept: nothing of
+// endsHere says that this broker is to archive what a deleted partition has left: it led it, or, where nobody did, it is the first of those
+// that have all that was acknowledged.
+func (m *Manager) endsHere(mp *meta.Partition) bool {
+	return mp.Leader == m.o.NodeID || mp.Leader < 0 && len(mp.ISR) > 0 && mp.ISR[0] == m.o.NodeID
+}
+
+// inherit opens the directory that a deleted topic has left, if its end is here and the archive lacks something of it; not kept: nothing of
 // it is needed.
 func (m *Manager) inherit(img *meta.Image, name string, partition int) (kept bool, err error) {
 	for _, t := range img.Deleted {
@@ -276,7 +282,7 @@ func (m *Manager) inherit(img *meta.Image, name string, partition int) (kept boo
 		}
 		mp := t.Partitions[partition]
 		cfg, tcfg := m.o.TopicConfig(t)
-		if mp.Leader != m.o.NodeID || !cfg.Tiered || tcfg.CopyDisabled {
+		if !m.endsHere(mp) || !cfg.Tiered || tcfg.CopyDisabled {
 			continue
 		}
 		log, err := m.openDir(t, mp.ID, nil, func(error) {})

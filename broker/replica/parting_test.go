@@ -163,6 +163,71 @@ func TestTheTailOfATopicThatWasDeletedMeanwhileIsArchived(t *testing.T) {
 	b.stop(true)
 }
 
+// A broker is killed, so that nobody leads what it alone was in sync for, and the topic is deleted before it is back.
+func TestTheTailOfATopicThatNobodyLedWhenItWasDeletedIsArchived(t *testing.T) {
+	c, away := awayCluster(t)
+	b := c.start()
+	topic := b.topic("t", 1)
+	fill(t, b.leader("t", 0), 100)
+	until(t, "the records are archived", func() bool { return b.through(topic) == 100 })
+	away(true)
+	fill(t, b.leader("t", 0), 50)
+	b.stop(false)
+	store, err := meta.Open(t.Context(), c.kv, "", meta.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := store.GetPartition(t.Context(), topic.Partitions[0].ID)
+	if err == nil {
+		p.Leader, p.LeaderEpoch, p.PartitionEpoch = -1, p.LeaderEpoch+1, p.PartitionEpoch+1
+		_, err = store.UpdatePartition(t.Context(), p)
+	}
+	if err == nil {
+		err = store.DeleteTopic(t.Context(), "t")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = c.start()
+	if ms, ok := b.mark(); ok && len(b.m.allPartings()) == 0 {
+		t.Fatalf("mark %d, and the log is not kept", ms)
+	}
+	away(false)
+	until(t, "the tail is archived and the files are gone", func() bool { return b.through(topic) == 150 && c.noDir() })
+	b.stop(true)
+}
+
+// The same while this broker goes on, such as one that is about to stop.
+func TestTheTailOfATopicThatNobodyLeadsIsArchivedWhenItIsDeleted(t *testing.T) {
+	c, away := awayCluster(t)
+	b := c.start()
+	topic := b.topic("t", 1)
+	p := b.leader("t", 0)
+	fill(t, p, 100)
+	until(t, "the records are archived", func() bool { return b.through(topic) == 100 })
+	away(true)
+	fill(t, p, 50)
+	rec, err := b.store.GetPartition(t.Context(), topic.Partitions[0].ID)
+	if err == nil {
+		rec.Leader, rec.LeaderEpoch, rec.PartitionEpoch = -1, rec.LeaderEpoch+1, rec.PartitionEpoch+1
+		_, err = b.store.UpdatePartition(t.Context(), rec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is not led here any more", func() bool { return !p.Leading() })
+	if err := b.store.DeleteTopic(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the deletion is noticed", func() bool { return c.noDir() || len(b.m.allPartings()) == 1 })
+	away(false)
+	until(t, "the files are gone", c.noDir)
+	if through := b.through(topic); through != 150 {
+		t.Fatalf("archived through %d, want 150", through)
+	}
+	b.stop(true)
+}
+
 func TestTheLastMarkDoesNotPassAPartitionWhoseArchiveWasNeverTakenOver(t *testing.T) {
 	c := tieredCluster(t)
 	b := c.start()
