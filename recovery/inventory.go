@@ -25,6 +25,8 @@ type Inventory struct {
 	Marks       []manifest.Mark
 	Topics      []*Topic // deleted ones too, by name, then by id
 	Damage      []Damage // what could not be read
+
+	unread []string // marks among Damage: up to when the archive is complete is not known then
 }
 
 // Topic is one topic, living or deleted, with its history and its partitions.
@@ -93,8 +95,9 @@ func storeNow(ctx context.Context, b objstore.Bucket) (int64, error) {
 const markReads = 4
 
 func (inv *Inventory) readMarks(ctx context.Context, b objstore.Bucket) error {
+	damage := inv.Damage
 	for n := 1; ; n++ {
-		inv.Marks = nil
+		inv.Marks, inv.unread, inv.Damage = nil, nil, slices.Clip(damage)
 		err := inv.readMarksOnce(ctx, b)
 		if n == markReads || !errors.Is(err, objstore.ErrNotFound) {
 			return err
@@ -117,6 +120,7 @@ func (inv *Inventory) readMarksOnce(ctx context.Context, b objstore.Bucket) erro
 		}
 		if err != nil {
 			inv.Damage = append(inv.Damage, Damage{i.Key, manifest.InObject(err, i.Key, 0).Error()})
+			inv.unread = append(inv.unread, i.Key)
 			continue
 		}
 		inv.Marks = append(inv.Marks, m)

@@ -12,7 +12,8 @@ import (
 )
 
 // Prepare makes the plan of a request. It reads and changes nothing: a restore takes a lease before, so that what the plan
-// refers to stays. *TargetError: the target is outside of what can be restored. ErrRequest: the request makes no sense.
+// refers to stays. *TargetError: the target is outside of what can be restored. ErrRequest: the request makes no sense. Other errors are
+// the store's, or say what is damaged.
 func Prepare(ctx context.Context, s *Source, inv *Inventory, req Request) (*Plan, error) {
 	if req.Cluster != "" && req.Cluster != inv.Info.Cluster {
 		return nil, fmt.Errorf("%w: the archive is of cluster %s, not %s", ErrRequest, inv.Info.Cluster, req.Cluster)
@@ -22,6 +23,10 @@ func Prepare(ctx context.Context, s *Source, inv *Inventory, req Request) (*Plan
 		return nil, err
 	}
 	w := inv.WindowOf(selected)
+	if req.Target.Kind == AtTime && len(inv.unread) > 0 {
+		return nil, fmt.Errorf("up to when the archive is complete is not known: the mark %s cannot be read; "+
+			"its broker writes it anew if it runs; delete the object if that is gone for good, or restore the latest", inv.unread[0])
+	}
 	if req.Target.Kind == AtTime && !w.Contains(req.Target.Time) {
 		return nil, &TargetError{fmt.Sprintf("%s is outside of what can be restored", Stamp(req.Target.Time)), w}
 	}
@@ -49,7 +54,12 @@ func Prepare(ctx context.Context, s *Source, inv *Inventory, req Request) (*Plan
 		p.Topics = append(p.Topics, *t)
 		p.Warnings = append(p.Warnings, inv.retentionWarning(t)...)
 	}
-	if len(inv.Marks) == 0 {
+	for _, d := range inv.Damage {
+		if _, _, ok := manifest.ParseTopicRecordKey(d.Object); ok {
+			p.Warnings = append(p.Warnings, "a topic is left out, since its records cannot be read: "+d.What)
+		}
+	}
+	if len(inv.Marks) == 0 && len(inv.unread) == 0 {
 		p.Warnings = append(p.Warnings, "no broker has left a mark of how far the archive is complete: the newest records may be missing in some partitions")
 	}
 	return p, checkNames(p.Topics, req.Rename)

@@ -67,8 +67,12 @@ func (inv *Inventory) windowMs(t *Topic) int64 {
 }
 
 // Through is the time up to which everything that was appended is in the archive: the earliest of the brokers' marks.
-// Where no broker has left one, the newest record of the topics is taken: all before it may or may not be whole.
+// Where no broker has left one, the newest record of the topics is taken: all before it may or may not be whole. One that cannot be read
+// may be the earliest: then it is no time at all.
 func (inv *Inventory) Through(topics []*Topic) int64 {
+	if len(inv.unread) > 0 {
+		return math.MinInt64
+	}
 	through := int64(math.MaxInt64)
 	for _, m := range inv.Marks {
 		through = min(through, m.TimeMs)
