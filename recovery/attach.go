@@ -41,7 +41,7 @@ type Attachment struct {
 //  2. the manifests are written, under an id that nobody has used.
 //
 // Nothing refers to them until the caller creates the topic. After an error, or if the caller cannot create it, a pin and
-// small objects may stay; SweepPins removes the former. With validateOnly nothing is written.
+// small objects may stay; a PinSweeper removes the former. With validateOnly nothing is written.
 func (a *Attacher) Attach(ctx context.Context, name string, plan []byte, validateOnly bool) (Attachment, error) {
 	o, err := DecodeOrder(plan)
 	if err != nil {

@@ -279,10 +279,11 @@ func TestPinsGoWithTheirTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := a.mustAttach("again", order)
+		sweeper := PinSweeper{Store: a.store}
 		sweep := func(want int) {
 			t.Helper()
 			synctest.Wait()
-			if _, err := SweepPins(t.Context(), a.store, time.Now()); err != nil {
+			if _, err := sweeper.Sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if pins := a.pins(topic, 0); len(pins) != want {
@@ -297,7 +298,38 @@ func TestPinsGoWithTheirTopic(t *testing.T) {
 		if err := a.store.ForgetTopic(t.Context(), again.ID); err != nil {
 			t.Fatal(err)
 		}
+		sweep(1)
+		a.pass(2 * time.Hour)
 		sweep(0)
+	})
+}
+
+// The broker that restores has a clock that is two hours behind that of the one that sweeps.
+func TestAPinOfARestoreUnderWayStaysWhateverItsClockSays(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *net) {
+		a := newCluster(t, n, "mem://a")
+		topic, _ := a.ordered()
+		p, err := a.store.GetPartition(t.Context(), topic.Partitions[0].ID)
+		if err == nil {
+			p.Pointer.Pins = append(p.Pointer.Pins, meta.Pin{ID: pinID(manifest.TopicID{1}, time.Now().Add(-2*time.Hour)), Reason: "a restore under way"})
+			_, err = a.store.UpdatePartition(t.Context(), p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sweeper := PinSweeper{Store: a.store}
+		for range 2 {
+			synctest.Wait()
+			removed, err := sweeper.Sweep(t.Context())
+			if pins := a.pins(topic, 0); err != nil || removed > 0 || len(pins) != 1 {
+				t.Fatalf("%d removed, pins %v, %v", removed, pins, err)
+			}
+			a.pass(time.Minute)
+		}
+		a.pass(2 * time.Hour)
+		if removed, err := sweeper.Sweep(t.Context()); err != nil || removed != 1 {
+			t.Fatalf("%d removed, %v", removed, err)
+		}
 	})
 }
 

@@ -18,22 +18,22 @@ import (
 const (
 	pinPrefix  = "restore/"
 	pinTries   = 64        // transactions; a leader that commits all the time moves the record
-	pinPending = time.Hour // a pin this young may be of a restore under way
+	pinPending = time.Hour // a pin without a topic for less may be of a restore under way
 )
 
 func pinID(topic manifest.TopicID, now time.Time) string {
 	return fmt.Sprintf("%s%s/%d", pinPrefix, topic, now.UnixMilli())
 }
 
-func parsePin(id string) (topic manifest.TopicID, at time.Time, ok bool) {
+func parsePin(id string) (topic manifest.TopicID, ok bool) {
 	rest, ok := strings.CutPrefix(id, pinPrefix)
 	if !ok {
-		return topic, at, false
+		return topic, false
 	}
 	name, ms, ok := strings.Cut(rest, "/")
 	topic, err := manifest.ParseTopicID(name)
-	n, nerr := strconv.ParseInt(ms, 10, 64)
-	return topic, time.UnixMilli(n), ok && err == nil && nerr == nil
+	_, nerr := strconv.ParseInt(ms, 10, 64)
+	return topic, ok && err == nil && nerr == nil
 }
 
 // fork reads this cluster's own archive: of each partition the committed manifest, which is pinned in one transaction.
@@ -111,7 +111,7 @@ func (j *attachment) pin(ctx context.Context, id manifest.PartitionID, use func(
 
 func hasPin(pins []meta.Pin, topic manifest.TopicID) bool {
 	return slices.ContainsFunc(pins, func(p meta.Pin) bool {
-		t, _, ok := parsePin(p.ID)
+		t, ok := parsePin(p.ID)
 		return ok && t == topic
 	})
 }
@@ -185,24 +185,41 @@ func (j *attachment) listed(ctx context.Context, m *manifest.Manifest, objects m
 	return nil
 }
 
-// SweepPins removes the pins of restored topics that are no more: deleted, and collected. It is to be called now and then,
-// by one broker.
-func SweepPins(ctx context.Context, store *meta.Store, now time.Time) (removed int, err error) {
-	img := store.Image()
+// PinSweeper removes the pins of restored topics that are no more: deleted, and collected. Not for concurrent use.
+type PinSweeper struct {
+	Store *meta.Store
+
+	strange map[string]time.Time // pins of topics that are not known: since when
+}
+
+// Sweep is to be called now and then. A pin may be of a restore under way, whose topic is yet to be created: it goes once it has been seen
+// without its topic for long, by the process's own time. When it was made is said by the clock of another broker, which may be wrong.
+func (s *PinSweeper) Sweep(ctx context.Context) (removed int, err error) {
+	img := s.Store.Image()
+	before := s.strange
+	s.strange = map[string]time.Time{}
 	var errs []error
 	for _, topics := range []map[manifest.TopicID]*meta.Topic{img.TopicsByID, img.Deleted} {
 		for _, t := range topics {
 			for _, p := range t.Partitions {
 				next := *p
 				next.Pointer.Pins = slices.DeleteFunc(slices.Clone(p.Pointer.Pins), func(pin meta.Pin) bool {
-					topic, at, ok := parsePin(pin.ID)
-					return ok && img.TopicsByID[topic] == nil && img.Deleted[topic] == nil && now.Sub(at) > pinPending
+					topic, ok := parsePin(pin.ID)
+					if !ok || img.TopicsByID[topic] != nil || img.Deleted[topic] != nil {
+						return false
+					}
+					since, seen := before[pin.ID]
+					if !seen {
+						since = time.Now()
+					}
+					s.strange[pin.ID] = since
+					return time.Since(since) > pinPending
 				})
 				if len(next.Pointer.Pins) == len(p.Pointer.Pins) {
 					continue
 				}
 				// A conflict is for the next sweep.
-				if _, err := store.UpdatePartition(ctx, &next); err != nil && !errors.Is(err, meta.ErrConflict) {
+				if _, err := s.Store.UpdatePartition(ctx, &next); err != nil && !errors.Is(err, meta.ErrConflict) {
 					errs = append(errs, err)
 				} else if err == nil {
 					removed++

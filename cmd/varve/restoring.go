@@ -48,12 +48,13 @@ func (f *foreign) keepLease(at *meta.Attached) tier.LeaseOptions {
 // sweepPins takes back, now and then, the pins of restored topics that are no more.
 func (n *node) sweepPins(ctx context.Context) error {
 	every := time.Duration(n.c.Int("archive.sweep.interval.ms")) * time.Millisecond
+	s := recovery.PinSweeper{Store: n.store}
 	for {
 		sleep(ctx, every)
 		if ctx.Err() != nil {
 			return nil
 		}
-		removed, err := recovery.SweepPins(ctx, n.store, time.Now())
+		removed, err := s.Sweep(ctx)
 		if err != nil {
 			n.log.Warn("sweep pins", "err", err)
 		} else if removed > 0 {
