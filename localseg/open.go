@@ -1,6 +1,7 @@
 package localseg
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,6 +143,23 @@ func (l *Log) checkTopicID() error {
 	}
 	l.unsynced = l.o.DeferSync
 	return writeFile(l.fs, name, []byte(want), !l.o.DeferSync) // missing or torn: it was never synced
+}
+
+// TopicIDOf is the topic id that a log's directory says it belongs to; not ok: it does not say, or is not there.
+func TopicIDOf(fsys vfs.FS, dir string) (id [16]byte, ok bool, err error) {
+	b, err := readSmall(fsys, path.Join(dir, fileMetadata))
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, false, nil
+	}
+	if err != nil {
+		return id, false, err
+	}
+	text, named := strings.CutPrefix(strings.TrimRight(string(b), "\n"), "version: 0\ntopic_id: ")
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if !named || err != nil || len(raw) != len(id) {
+		return id, false, nil
+	}
+	return [16]byte(raw), true, nil
 }
 
 func (l *Log) readCheckpoint() error {

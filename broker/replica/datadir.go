@@ -138,7 +138,14 @@ func (m *Manager) sweepDir(img *meta.Image) error {
 			continue
 		}
 		if t := img.Topics[topic]; t != nil && partition < len(t.Partitions) {
-			continue
+			// A topic that was deleted and made anew meanwhile has the directory in its name, but it may be the former one's.
+			id, ok, err := localseg.TopicIDOf(m.fs, path.Join(m.o.Dir, name))
+			if err != nil {
+				m.o.Logger.Error("log of a topic", "dir", path.Join(m.o.Dir, name), "err", err)
+			}
+			if !ok || img.Deleted[id] == nil {
+				continue
+			}
 		}
 		if deleted[topic] {
 			kept, err := m.inherit(img, topic, partition)

@@ -304,6 +304,36 @@ func TestATopicThatIsDeletedAndMadeAnewAtOnceLosesNothing(t *testing.T) {
 	}
 }
 
+// The broker was killed, and the topic deleted and made anew before it was back.
+func TestTheTailOfATopicThatWasDeletedAndMadeAnewMeanwhileIsArchived(t *testing.T) {
+	c, away := awayCluster(t)
+	b := c.start()
+	old := b.topic("t", 1)
+	fill(t, b.leader("t", 0), 100)
+	until(t, "the records are archived", func() bool { return b.through(old) == 100 })
+	away(true)
+	fill(t, b.leader("t", 0), 50)
+	b.stop(false)
+	store, err := meta.Open(t.Context(), c.kv, "", meta.Options{})
+	if err == nil {
+		err = store.DeleteTopic(t.Context(), "t")
+	}
+	if err == nil {
+		_, err = store.CreateTopic(t.Context(), meta.TopicSpec{Name: "t", Assignment: [][]int32{{1}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	away(false)
+	b = c.start()
+	p := b.leader("t", 0)
+	fill(t, p, 10)
+	if n := b.through(old); n != 150 || p.LEO() != 10 {
+		t.Fatalf("the deleted topic is archived through %d, want 150; the new one has %d, want 10", n, p.LEO())
+	}
+	b.stop(true)
+}
+
 func TestTheLogOfATopicPastItsWindowIsNotKept(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
