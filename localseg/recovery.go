@@ -40,9 +40,24 @@ func (l *Log) recoverSegments(segs []*segment) error {
 	l.producers = state
 	if clean {
 		l.leo.Store(segs[last].next)
-		return nil
+		if n := len(l.found); n == 0 || l.found[n-1] <= segs[last].next {
+			return nil
+		}
+		return l.endSnapshots(segs[last].next)
 	}
 	return l.scan(segs, from, pos, off)
+}
+
+// endSnapshots removes, durably, the snapshots of what the log has not: they would be taken for those of what comes in its place.
+func (l *Log) endSnapshots(end int64) error {
+	if err := l.removeSnapshotsAbove(end); err != nil {
+		return err
+	}
+	if l.o.DeferSync {
+		l.unsynced = true
+		return nil
+	}
+	return errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(path.Dir(l.dir)))
 }
 
 // tailCheck looks at the last batches of a segment that a crash should not have touched. If one is bad, at is where to
@@ -101,14 +116,7 @@ func (l *Log) scan(segs []*segment, from int, pos, off int64) error {
 		next = end
 	}
 	l.leo.Store(next)
-	if err := l.removeSnapshotsAbove(next); err != nil {
-		return err
-	}
-	if l.o.DeferSync {
-		l.unsynced = true
-		return nil
-	}
-	return errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(path.Dir(l.dir)))
+	return l.endSnapshots(next)
 }
 
 // scanOne scans segs[i] and makes what is good of it the log's. It returns the offset at which that ends.

@@ -368,3 +368,55 @@ func TestATieredLogWithoutItsCheckpointDoesNotTakeWhatIsArchivedForDeleted(t *te
 		}
 	}
 }
+
+// A roll, or a flush that was under way, has written a snapshot; the power went, and with it the batches up to there, not the snapshot.
+func TestASnapshotOfWhatIsLostDoesNotCountForWhatComesInItsPlace(t *testing.T) {
+	m := vfs.NewMem()
+	l := open(t, m, localseg.Options{Config: localseg.Config{RetentionMs: -1}})
+	for i := range 100 {
+		add(t, l, 0, localsegtest.Plain(t, int64(i)))
+	}
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		add(t, l, 0, localsegtest.Idempotent(t, 7, 0, int32(i), int64(i)))
+	}
+	snapshot, err := l.ProducersAt(103)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Kill()
+	edit(t, m, active(t, m), func(b []byte) []byte { return b[:100*72] })
+	f, err := m.OpenFile(dir+"/00000000000000000103.snapshot", os.O_CREATE|os.O_RDWR, 0o644)
+	if err == nil {
+		_, err = f.WriteAt(snapshot, 0)
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), m.SyncDir(dir))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, m, localseg.Options{Config: localseg.Config{RetentionMs: -1}})
+	if l.LEO() != 100 {
+		t.Fatalf("LEO %d", l.LEO())
+	}
+	for i := range 5 {
+		add(t, l, 1, localsegtest.Idempotent(t, 8, 0, int32(i), int64(i)))
+	}
+	got, err := l.ProducersAt(104)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Truncate(104); err != nil {
+		t.Fatal(err)
+	}
+	want := []localseg.ActiveProducer{{ID: 8, LastSequence: 3, LastTimestamp: 3, CoordinatorEpoch: -1, TxnStart: -1}}
+	if p := l.Producers(); !reflect.DeepEqual(p, want) {
+		t.Fatalf("producers %+v, want %+v", p, want)
+	}
+	if whole, err := l.ProducersAt(104); err != nil || !bytes.Equal(got, whole) {
+		t.Fatalf("the snapshot at 104 was another one before: %v", err)
+	}
+}
