@@ -150,6 +150,37 @@ func TestTransactionsThatAreOpenAtTheCutAreAborted(t *testing.T) {
 	})
 }
 
+// An object that is trimmed goes on to tell which transactions were aborted behind the cut. The restored topic has others there, of the same
+// producers: readers of committed records would leave them out.
+func TestTransactionsThatWereAbortedBehindTheCutAreNotThere(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *net) {
+		a := newCluster(t, n, "mem://a")
+		topic := a.topic("orders", 1)
+		write := func(c *cluster, commit bool) {
+			c.append(topic, 0, c.batch(topic, 0, 5, record.BatchOptions{ProducerID: 1, ProducerEpoch: 0, BaseSequence: 0, Transactional: true}))
+			c.append(topic, 0, record.BuildMarker(nil, 1, 0, now(), record.Marker{Commit: commit}))
+		}
+		a.produce(topic, 0, 5) // 0-4
+		a.produce(topic, 0, 5) // 5-9
+		write(a, false)        // 10-15
+		a.pass(time.Minute)
+		b := a.restore("mem://b", atOffsets(t, "7"))
+		b.produce(topic, 0, 3) // 7-9
+		write(b, true)         // 10-15
+		b.pass(time.Minute)
+		p := b.part(topic, 0)
+		if p.tier.Through() != 16 {
+			t.Fatalf("archived through %d", p.tier.Through())
+		}
+		if aborted, err := p.tier.Aborted(t.Context(), 0, 16); err != nil || len(aborted) != 0 {
+			t.Fatalf("aborted %+v, %v", aborted, err)
+		}
+		if aborted, err := a.part(topic, 0).tier.Aborted(t.Context(), 0, 16); err != nil || len(aborted) != 1 {
+			t.Fatalf("aborted in the source %+v, %v", aborted, err)
+		}
+	})
+}
+
 func TestLeaderEpochsGoOnAboveAllThatTheSourceHasSeen(t *testing.T) { // BUG-081
 	inBubble(t, func(t *testing.T, n *net) {
 		a := newCluster(t, n, "mem://a")

@@ -180,7 +180,8 @@ func (o *objects) aborted(ctx context.Context, m *manifest.Manifest, from, to in
 			return nil, err
 		}
 		for _, t := range f.Aborted {
-			if t.First < to && t.Last >= from {
+			// Of an object that is listed in part, those that touch the part: behind a restore's cut there are other records.
+			if t.First < min(to, e.End) && t.Last >= max(from, e.Base) {
 				out = append(out, t)
 			}
 		}
