@@ -78,6 +78,10 @@ func take(b []byte, end int64, size int, atLeastOne bool) (t taken, err error) {
 		if err != nil {
 			return t, err
 		}
+		if batch.NextOffset() <= batch.BaseOffset() || batch.BaseOffset() < t.next {
+			// Who goes on at the end of the last one would come by again.
+			return t, fmt.Errorf("%w: offsets [%d, %d) after %d", record.ErrCorrupt, batch.BaseOffset(), batch.NextOffset(), t.next)
+		}
 		if batch.BaseOffset() >= end {
 			break
 		}

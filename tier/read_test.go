@@ -457,3 +457,21 @@ func TestOpenArchiveTakesTheProbesOfOthersForNothing(t *testing.T) {
 		}
 	})
 }
+
+// Checksums are no proof: whoever made the object made them, too.
+func TestBatchesWhoseOffsetsGoBackAreDamage(t *testing.T) {
+	at := func(base int64) record.Batch {
+		b := localsegtest.Plain(t, 1)
+		b.SetOffset(base)
+		return b
+	}
+	both := slices.Concat(at(10), at(11))
+	if got, err := take(both, 100, 1<<20, true); err != nil || got.next != 12 || len(got.whole) != len(both) {
+		t.Fatalf("next %d, %v", got.next, err)
+	}
+	for _, second := range []int64{10, 5} {
+		if got, err := take(slices.Concat(at(10), at(second)), 100, 1<<20, true); !errors.Is(err, record.ErrCorrupt) {
+			t.Fatalf("offset %d after 10: next %d, %v", second, got.next, err)
+		}
+	}
+}
