@@ -69,7 +69,12 @@ func planPartition(n int32, tip *manifest.Manifest, entries []manifest.Entry, st
 	last := &p.kept[p.Segments-1]
 	name, known := manifest.ParseSegmentKey(last.Object)
 	p.Cut = !known || last.End <= name.Last
-	p.before = predecessor(entries, last)
+	for e := predecessor(entries, last); e != nil; e = predecessor(entries, e) {
+		p.before = append(p.before, *e)
+		if name, ok := manifest.ParseSegmentKey(e.Object); !ok || e.End > name.Last {
+			break // its object ends with it
+		}
+	}
 	return p
 }
 

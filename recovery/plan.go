@@ -65,7 +65,7 @@ type PartitionPlan struct {
 
 	source *manifest.Manifest
 	kept   []manifest.Entry // what the new manifest lists, as the source's does; the last one may be trimmed
-	before *manifest.Entry  // the entry before the last one, where the state at a cut begins
+	before []manifest.Entry // where the state at a cut begins: the entry before the last one's object, and where that one is trimmed those before it
 	holes  []manifest.Gap
 }
 

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,32 @@ func TestTransactionsThatWereAbortedBehindTheCutAreNotThere(t *testing.T) {
 		}
 		if aborted, err := a.part(topic, 0).tier.Aborted(t.Context(), 0, 16); err != nil || len(aborted) != 1 {
 			t.Fatalf("aborted in the source %+v, %v", aborted, err)
+		}
+	})
+}
+
+// What was restored to a cut is restored to an earlier one. The object that the first cut has trimmed has at its end the producers of what came
+// behind; a client that goes on would be told that its first batch is there already.
+func TestProducersFromBehindACutAreNotThoseOfAnEarlierOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *net) {
+		a := newCluster(t, n, "mem://a")
+		topic := a.topic("orders", 1)
+		by := func(id int64) record.Batch {
+			return a.batch(topic, 0, 5, record.BatchOptions{ProducerID: id, BaseSequence: 0})
+		}
+		a.append(topic, 0, by(1)) // 0-4
+		a.append(topic, 0, by(2)) // 5-9
+		a.append(topic, 0, by(3)) // 10-14
+		a.pass(time.Minute)
+		b := a.restore("mem://b", atOffsets(t, "8"))
+		b.pass(time.Minute)
+		c := b.restore("mem://c", atOffsets(t, "6"))
+		var got []int64
+		for _, p := range c.part(topic, 0).log.Producers() {
+			got = append(got, p.ID)
+		}
+		if !slices.Equal(got, []int64{1, 2}) {
+			t.Fatalf("producers %v, want 1 and 2", got)
 		}
 	})
 }

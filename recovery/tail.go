@@ -87,29 +87,48 @@ func (b *builder) stateAt(ctx context.Context, p *PartitionPlan, last *manifest.
 		r, err := localseg.NewReplay(f.Producers)
 		return r, -1, err
 	}
-	var before []byte
-	if p.before != nil {
-		bf, err := b.src.Reader.Footer(ctx, p.before)
-		if err != nil {
-			return nil, 0, err
-		}
-		before = bf.Producers
-	}
-	r, err := localseg.NewReplay(before)
+	r, err := b.stateBefore(ctx, p)
 	if err != nil {
 		return nil, 0, fmt.Errorf("producer state before %s: %w", last.Object, err)
 	}
-	whole := *last
-	whole.Base = f.Base
-	lastBase := last.End // nothing before the cut: nothing to write again, but the trimmed object cannot end the partition
+	lastBase, err := b.replay(ctx, r, last, f)
+	if lastBase < 0 {
+		lastBase = last.End // nothing before the cut: nothing to write again, but the trimmed object cannot end the partition
+	}
+	return r, lastBase, err
+}
+
+// stateBefore is the producer state where the object of the last entry begins. The footer of an object that an earlier restore has trimmed
+// has the state at the object's end, behind that restore's cut: its batches up to there are taken instead.
+func (b *builder) stateBefore(ctx context.Context, p *PartitionPlan) (*localseg.Replay, error) {
+	r, err := localseg.NewReplay(nil)
+	for i := len(p.before) - 1; i >= 0 && err == nil; i-- {
+		e := &p.before[i]
+		f, ferr := b.src.Reader.Footer(ctx, e)
+		switch {
+		case ferr != nil:
+			return nil, ferr
+		case e.End >= f.End:
+			r, err = localseg.NewReplay(f.Producers)
+		default:
+			_, err = b.replay(ctx, r, e, f)
+		}
+	}
+	return r, err
+}
+
+// replay adds the batches of an entry, and those of its object below it, and returns the base offset of the last one, -1 for none.
+func (b *builder) replay(ctx context.Context, r *localseg.Replay, e *manifest.Entry, f *manifest.Footer) (lastBase int64, err error) {
+	whole := *e
+	whole.Base, lastBase = f.Base, -1
 	for batch, err := range b.src.Reader.Batches(ctx, &whole, f.Base) {
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		r.Add(batch)
 		lastBase = batch.BaseOffset()
 	}
-	return r, lastBase, nil
+	return lastBase, nil
 }
 
 // rewrite takes everything from the batch that holds offset from on out of the kept entries, and copies it. cut: the last
