@@ -85,7 +85,7 @@ func (c *consumer) fetch(ctx context.Context, p *part, off int64, maxBytes int32
 	if r.sure {
 		c.w.history.watermark(r, a.HighWatermark, a.LogStartOffset)
 	}
-	if next, err = c.w.history.batches(r, off, a.RecordBatches); err == nil && c.w.told != nil && !p.topic.lossy {
+	if next, err = c.w.history.batches(r, off, a.RecordBatches); err == nil && c.w.told != nil && !c.w.history.lossy(p) {
 		end := a.HighWatermark
 		if next > off {
 			end = max(end, next)

@@ -214,6 +214,13 @@ func (h *History) led(id manifest.PartitionID, w written) {
 	}
 }
 
+// lossy says that what was acknowledged in p may be lost.
+func (h *History) lossy(p *part) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.topic.lossy
+}
+
 // recoveryPoints are the ends of what is durable of a process's logs.
 func recoveryPoints(l *life) map[manifest.PartitionID]int64 {
 	out := map[manifest.PartitionID]int64{}
