@@ -18,6 +18,7 @@ func TestAFetchOfAFormerEpochCountsForNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the image has the topic", func() bool { return b.store.Image().TopicsByID[topic.ID] != nil })
 	p := b.leader("t", 0)
 	fill(t, p, 10)
 	epoch, process := p.LeaderEpoch(), int64(5)
