@@ -24,6 +24,8 @@ type Proposal struct {
 	Version int32 // partition epoch on which it rests
 	ISR     []int32
 	Joiners []Joiner
+
+	writer int64 // broker epoch of the first try to write it, 0: there was none; guarded by the partition's mu
 }
 
 // Joiner is a follower that enters the ISR, and the process of it that has shown its log: another one may have lost its tail

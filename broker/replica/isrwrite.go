@@ -91,6 +91,18 @@ func (p *Partition) proposal() *Proposal {
 	return p.core.proposal
 }
 
+// writes returns the registration of this broker by which prop is written: the one of the first try, also in later ones. Two workers may be
+// at one proposal, where one of them began with the one before; once the first has found that a registration has changed, and that the
+// proposal is refused, the other must not write it with the new one.
+func (p *Partition) writes(prop *Proposal, self int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if prop.writer == 0 {
+		prop.writer = self
+	}
+	return prop.writer
+}
+
 // writeISR writes the proposal of p by a transaction that is guarded by the partition's record, by this broker's registration and by
 // those of the joiners (PROTOCOLS 7.2). It goes on until the outcome is known: until then the high watermark counts the old ISR and the
 // new one, so that nothing is lost whichever it is.
@@ -155,6 +167,7 @@ func (m *Manager) tryISR(ctx context.Context, p *Partition, prop *Proposal, rec 
 	if rec.LeaderEpoch != prop.Epoch || rec.PartitionEpoch != prop.Version {
 		return meta.ErrConflict
 	}
+	self = p.writes(prop, self)
 	next := *rec
 	next.ISR = prop.ISR
 	next.PartitionEpoch++
