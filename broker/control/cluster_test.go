@@ -362,6 +362,34 @@ func TestDrainHandsOverBeforeItReturns(t *testing.T) {
 	})
 }
 
+func TestDrainGoesOnWhenTheRegistrationIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.three()
+		p[0].topic("t", []int32{2, 3})
+		w.until("all know of it", func() bool { return p[1].image().Topics["t"] != nil })
+		p[0].kv.Disconnect() // nobody acts on it yet
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		drained := make(chan error, 1)
+		go func() { drained <- p[1].member.Drain(ctx) }()
+		w.until("it drains", func() bool { return p[2].image().Brokers[2].Draining })
+		epoch := p[2].image().Brokers[2].Epoch
+		if err := p[2].store.Evict(ctx, 2, epoch); err != nil {
+			t.Fatal(err)
+		}
+		w.until("it has registered again", func() bool { b := p[2].image().Brokers[2]; return b != nil && b.Epoch > epoch })
+		p[0].kv.Connect()
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		if now := p[2].partition("t", 0); now.Leader != 3 || slices.Contains(now.ISR, 2) {
+			t.Errorf("leader %d, ISR %v", now.Leader, now.ISR)
+		}
+		w.end(p...)
+	})
+}
+
 func TestDrainEndsWhenThereIsNobodyToHandOverTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

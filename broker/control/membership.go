@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -83,6 +84,12 @@ func (m *Membership) Drain(ctx context.Context) error {
 		return err
 	}
 	for Held(m.Store.Image(), m.Broker.ID, m.Rules) > 0 {
+		// A registration that was replaced meanwhile has not said that it ends.
+		if b := m.Store.Image().Brokers[m.Broker.ID]; b != nil && !b.Draining && b.Epoch == m.Store.Registration().Epoch {
+			if err := m.Store.Drain(ctx); err != nil && !errors.Is(err, meta.ErrLeaseLost) {
+				return err
+			}
+		}
 		if !pause(ctx, admitPoll) {
 			return fmt.Errorf("drain broker %d: %d partitions are left: %w", m.Broker.ID, Held(m.Store.Image(), m.Broker.ID, m.Rules), ctx.Err())
 		}
