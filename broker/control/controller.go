@@ -173,17 +173,20 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-c.wake:
 		case <-again:
 		case <-rebalance:
-			if c.controls() {
-				c.apply(ctx, c.store.Term(), Rebalance(c.store.Image(), c.o.Imbalance))
+			if term := c.term(); term != 0 {
+				c.apply(ctx, term, Rebalance(c.store.Image(), c.o.Imbalance))
 			}
 		}
 	}
 }
 
-// controls says that this broker is the controller, by its own knowledge and by the image's.
-func (c *Controller) controls() bool {
-	term := c.store.Term()
-	return term != 0 && c.store.Image().Term == term
+// term is that in which this broker is the controller, by its own knowledge and by the image's; 0: it is not. What is decided is written in
+// this term, whatever the store's is by then: a write in none would not be guarded by it.
+func (c *Controller) term() int64 {
+	if term := c.store.Term(); c.store.Image().Term == term {
+		return term
+	}
+	return 0
 }
 
 // act does what the image demands of this broker: to stand for control, or to decide.
@@ -195,10 +198,10 @@ func (c *Controller) act(ctx context.Context) error {
 			return err
 		}
 	}
-	if !c.controls() {
-		return nil
+	if term := c.term(); term != 0 {
+		return c.decide(ctx, term)
 	}
-	return c.decide(ctx)
+	return nil
 }
 
 // stand tries to become controller.
@@ -221,8 +224,8 @@ func (c *Controller) stand(ctx context.Context, img *meta.Image) error {
 }
 
 // decide brings the partitions to what the image demands. What could not be done stays to be looked at.
-func (c *Controller) decide(ctx context.Context) error {
-	term, scope := c.store.Term(), c.take()
+func (c *Controller) decide(ctx context.Context, term int64) error {
+	scope := c.take()
 	img := c.store.Image()
 	d := Decide(img, scope, Rules{Unclean: c.o.Unclean, MinISR: c.o.MinISR})
 	err := c.apply(ctx, term, d.Changes)

@@ -13,7 +13,7 @@ func newMetrics(r prometheus.Registerer, c *Controller) *metrics {
 	}
 	ofCluster := func(name, help string, f func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-			if !c.controls() {
+			if c.term() == 0 {
 				return 0
 			}
 			return float64(f())
