@@ -89,6 +89,11 @@ func (l *life) join(ctx context.Context) error {
 	minISR := func(t *meta.Topic) int32 { return l.inForce(t).MinInsyncReplicas }
 	l.member = &control.Membership{
 		Store: l.store, TTL: session, Logger: l.log, Rules: control.Rules{MinISR: minISR},
+		Again: func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			_ = l.archive.Remark(ctx) // or the next mark does
+		},
 		Broker: meta.Broker{ID: id, Rack: fmt.Sprint("rack", id), Listeners: l.advertised(), Directory: l.n.dir, Previous: previous, Continues: line},
 	}
 	controller := control.New(l.store, control.Options{

@@ -71,13 +71,13 @@ func (a *Archive) runMarks(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markEnd)
 			defer cancel()
-			_ = a.mark(last, true)
+			_ = a.mark(last, true, false)
 			return
 		case <-next.C:
 		case <-a.marker.wake:
 		}
 		next.Stop()
-		if err := a.mark(ctx, false); err == nil {
+		if err := a.mark(ctx, false, false); err == nil {
 			pause = markPause
 		} else {
 			pause = min(2*pause, markBackoff)
@@ -90,23 +90,26 @@ func (a *Archive) runMarks(ctx context.Context) {
 }
 
 // Mark writes the mark now. A broker does so before it takes the first record: one that has none is not asked for what it holds.
-func (a *Archive) Mark(ctx context.Context) error { return a.mark(ctx, false) }
+func (a *Archive) Mark(ctx context.Context) error { return a.mark(ctx, false, false) }
 
-func (a *Archive) mark(ctx context.Context, last bool) error {
+// Remark is Mark also where nothing has moved: while this broker was away its mark may have been removed.
+func (a *Archive) Remark(ctx context.Context) error { return a.mark(ctx, false, true) }
+
+func (a *Archive) mark(ctx context.Context, last, anew bool) error {
 	select {
 	case a.marker.turn <- struct{}{}:
 		defer func() { <-a.marker.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := a.putMark(ctx, last)
+	err := a.putMark(ctx, last, anew)
 	if err != nil && ctx.Err() == nil {
 		a.o.Logger.Warn("write mark", "err", err)
 	}
 	return err
 }
 
-func (a *Archive) putMark(ctx context.Context, last bool) error {
+func (a *Archive) putMark(ctx context.Context, last, anew bool) error {
 	held := a.marker.held.Load()
 	if held == nil || last && !a.marker.ok {
 		return nil
@@ -124,7 +127,7 @@ func (a *Archive) putMark(ctx context.Context, last bool) error {
 		a.marker.ok = false
 		return nil
 	}
-	if through, ok = a.archivedThrough(through); !ok || through == a.marker.last {
+	if through, ok = a.archivedThrough(through); !ok || through == a.marker.last && !anew {
 		a.marker.ok = ok
 		return nil
 	}

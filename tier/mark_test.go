@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,6 +62,34 @@ func TestMarkStaysBelowThePendingRecord(t *testing.T) {
 		synctest.Wait()
 		if m, _ := w.readMark(); m.TimeMs < at {
 			t.Fatalf("mark %d, all is archived", m.TimeMs)
+		}
+	})
+}
+
+func TestMarkThatWasRemovedIsWrittenAnewOnDemand(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.opts.MaxLag = time.Hour
+		n := w.lead(TopicConfig{})
+		w.append(3)
+		time.Sleep(time.Second)
+		if err := n.a.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		was, ok := w.readMark()
+		if err := n.a.DropMark(t.Context(), 0); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		time.Sleep(time.Second) // nothing of it is archived: the mark does not move
+		for _, mark := range []func(context.Context) error{n.a.Mark, n.a.Remark} {
+			if _, ok := w.readMark(); ok {
+				t.Fatal("a mark that has not moved is written anew without being asked for")
+			}
+			if err := mark(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is, ok := w.readMark(); !ok || is.TimeMs != was.TimeMs {
+			t.Fatalf("%+v, %t; was %+v", is, ok, was)
 		}
 	})
 }

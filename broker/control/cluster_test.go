@@ -426,6 +426,26 @@ func TestLostLeaseIsReplacedAndTheProcessKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// While it was away its mark may have been removed, and it may lead again at once.
+func TestWhoRegistersAgainIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.three()
+		var told atomic.Int64
+		p[1].member.Again = func(context.Context) { told.Store(p[1].store.Registration().Epoch) }
+		was := p[1].store.Registration().Epoch
+		p[1].kv.Disconnect()
+		w.until("its lease has ended", func() bool { return p[0].image().Brokers[2] == nil })
+		if told.Load() != 0 {
+			t.Error("told while it is away")
+		}
+		p[1].kv.Connect()
+		w.until("it is back", func() bool { return p[0].image().Admitted(2, p[1].store.Registration().Epoch) })
+		w.until("it is told", func() bool { return told.Load() > was })
+		w.end(p...)
+	})
+}
+
 func TestDeposedControllerCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

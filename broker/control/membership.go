@@ -19,7 +19,9 @@ type Membership struct {
 	Broker meta.Broker
 	TTL    time.Duration // broker.session.timeout.ms
 	// Rules are the controller's.
-	Rules  Rules
+	Rules Rules
+	// Again, if there is one, is called when a lost registration has been replaced.
+	Again  func(context.Context)
 	Logger *slog.Logger
 
 	keep   func(context.Context) error // owned by Join, then by Run
@@ -58,6 +60,9 @@ func (m *Membership) Run(ctx context.Context) error {
 		for ctx.Err() == nil {
 			if err = m.Join(ctx); err == nil {
 				m.Logger.Info("registered again", "broker", m.Broker.ID, "epoch", m.Store.Registration().Epoch)
+				if m.Again != nil {
+					m.Again(ctx)
+				}
 				break
 			}
 			m.Logger.Warn("register", "broker", m.Broker.ID, "err", err)

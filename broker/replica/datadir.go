@@ -139,6 +139,9 @@ func (m *Manager) sweepDir(img *meta.Image) error {
 		}
 		if t := img.Topics[topic]; t != nil && partition < len(t.Partitions) {
 			// A topic that was deleted and made anew meanwhile has the directory in its name, but it may be the former one's.
+			if len(img.Deleted) == 0 {
+				continue
+			}
 			id, ok, err := localseg.TopicIDOf(m.fs, path.Join(m.o.Dir, name))
 			if err != nil {
 				m.o.Logger.Error("log of a topic", "dir", path.Join(m.o.Dir, name), "err", err)

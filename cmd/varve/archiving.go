@@ -78,6 +78,18 @@ func (n *node) firstMark(ctx context.Context) {
 	}
 }
 
+// markAgain writes the mark anew when the broker has been away without ending: it may have been removed, and the broker may soon lead again.
+func (n *node) markAgain(ctx context.Context) {
+	if n.archive == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstMarkWait)
+	defer cancel()
+	if err := n.archive.Remark(ctx); err != nil {
+		n.log.Warn("mark after the registration was replaced", "err", err)
+	}
+}
+
 // redact leaves out what a URL has beside scheme, host and path, where something private could stand.
 func redact(address string) string {
 	u, err := url.Parse(address)

@@ -25,7 +25,7 @@ func (n *node) join(ctx context.Context, advertised []meta.Listener, spawn func(
 	session := time.Duration(n.c.Int("broker.session.timeout.ms")) * time.Millisecond
 	options := n.controlOptions()
 	n.member = &control.Membership{
-		Store: n.store, TTL: session, Logger: n.log, Rules: control.Rules{MinISR: options.MinISR},
+		Store: n.store, TTL: session, Logger: n.log, Rules: control.Rules{MinISR: options.MinISR}, Again: n.markAgain,
 		Broker: meta.Broker{
 			ID: n.id, Rack: n.c.String("broker.rack"), Listeners: advertised, Admin: n.admin.addr(), Directory: n.data.id, Previous: previous, Continues: line,
 		},
