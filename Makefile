@@ -20,7 +20,7 @@ cluster: build
 	deploy/local/cluster $(BIN) ./varve-cluster
 
 test: build
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 30m ./...
 
 # Vet, lint, race and invariants: before a push.
 check:
