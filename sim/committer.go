@@ -169,24 +169,20 @@ func (c *committer) find(ctx context.Context, group string) {
 	c.c.do(ctx, nil, req)
 }
 
-func (c *committer) commit(ctx context.Context, k offsetKey) {
-	c.n++
+// commitOf commits an offset, for whoever is in the group.
+func commitOf(k offsetKey, offset int64) *kmsg.OffsetCommitRequest {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Version, req.Group, req.Generation = 8, k.group, -1
 	rp := kmsg.NewOffsetCommitRequestTopicPartition()
-	rp.Partition, rp.Offset = k.part.id.Partition, c.n
+	rp.Partition, rp.Offset = k.part.id.Partition, offset
 	rt := kmsg.NewOffsetCommitRequestTopic()
 	rt.Topic, rt.Partitions = k.part.topic.name, append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	c.w.offsets.begin(k, c.n)
-	resp, err := c.c.do(ctx, nil, req)
-	if err == nil && resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0 {
-		c.w.offsets.saw(k, c.n, false)
-	}
+	return req
 }
 
-// ask tells whether there was an answer.
-func (c *committer) ask(ctx context.Context, k offsetKey) bool {
+// askFor asks for the committed offset.
+func askFor(k offsetKey) *kmsg.OffsetFetchRequest {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Version = 8
 	rt := kmsg.NewOffsetFetchRequestGroupTopic()
@@ -194,7 +190,21 @@ func (c *committer) ask(ctx context.Context, k offsetKey) bool {
 	rg := kmsg.NewOffsetFetchRequestGroup()
 	rg.Group, rg.Topics = k.group, append(rg.Topics, rt)
 	req.Groups = append(req.Groups, rg)
-	resp, err := c.c.do(ctx, nil, req)
+	return req
+}
+
+func (c *committer) commit(ctx context.Context, k offsetKey) {
+	c.n++
+	c.w.offsets.begin(k, c.n)
+	resp, err := c.c.do(ctx, nil, commitOf(k, c.n))
+	if err == nil && resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0 {
+		c.w.offsets.saw(k, c.n, false)
+	}
+}
+
+// ask tells whether there was an answer.
+func (c *committer) ask(ctx context.Context, k offsetKey) bool {
+	resp, err := c.c.do(ctx, nil, askFor(k))
 	if err != nil {
 		return false
 	}

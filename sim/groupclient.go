@@ -193,15 +193,8 @@ func (g *groupClient) do(ctx context.Context, group string, req kmsg.Request) (r
 
 func (g *groupClient) commit(ctx context.Context, k offsetKey) {
 	g.n++
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Version, req.Group, req.Generation = 8, k.group, -1
-	rp := kmsg.NewOffsetCommitRequestTopicPartition()
-	rp.Partition, rp.Offset = k.part.id.Partition, g.n
-	rt := kmsg.NewOffsetCommitRequestTopic()
-	rt.Topic, rt.Partitions = k.part.topic.name, append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
 	g.c.commits.begin(k, g.n)
-	resp, _ := g.do(ctx, k.group, req)
+	resp, _ := g.do(ctx, k.group, commitOf(k, g.n))
 	if resp == nil {
 		return
 	}
@@ -214,14 +207,7 @@ func (g *groupClient) commit(ctx context.Context, k offsetKey) {
 
 // ask tells whether there was an answer that counts.
 func (g *groupClient) ask(ctx context.Context, k offsetKey) bool {
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.Version = 8
-	rt := kmsg.NewOffsetFetchRequestGroupTopic()
-	rt.Topic, rt.Partitions = k.part.topic.name, []int32{k.part.id.Partition}
-	rg := kmsg.NewOffsetFetchRequestGroup()
-	rg.Group, rg.Topics = k.group, append(rg.Topics, rt)
-	req.Groups = append(req.Groups, rg)
-	resp, certain := g.do(ctx, k.group, req)
+	resp, certain := g.do(ctx, k.group, askFor(k))
 	if resp == nil {
 		return false
 	}

@@ -18,40 +18,64 @@ import (
 	"github.com/varvelog/varve/tier"
 )
 
+// marked is two brokers, of which the first controls, and a bucket with marks that its archivist keeps.
+type marked struct {
+	*world
+	one, two *peer
+	bucket   *mem.Bucket
+	archive  *tier.Archive
+	end      func()
+}
+
+func keepMarks(t *testing.T, windowMs int64) *marked {
+	t.Helper()
+	m := &marked{world: newWorld(t), bucket: mem.New(mem.Options{})}
+	m.one = m.start(1, 0)
+	m.until("broker 1 is the controller", func() bool { return m.one.image().Controller == 1 })
+	m.two = m.start(2, 0)
+	m.until("broker 2 is admitted", func() bool { return m.one.image().Known[2] != nil })
+	quiet := slog.New(slog.DiscardHandler)
+	m.archive = tier.New(m.bucket, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})
+	a := Archivist{NodeID: 1, Store: m.one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return windowMs }, Archive: m.archive}
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { a.Run(ctx) })
+	m.end = func() {
+		cancel()
+		run.Wait()
+		m.world.end(m.one)
+	}
+	return m
+}
+
+func (m *marked) put(id int32, ms int64) {
+	m.t.Helper()
+	mark := manifest.Mark{Cluster: "c", Broker: id, TimeMs: ms, Written: ms}
+	body, err := mark.Encode()
+	if err == nil {
+		_, err = m.bucket.Put(m.t.Context(), mark.Key(), objstore.BytesBody(body), objstore.Cond{})
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// wants waits until the archivist has looked, and more than once.
+func (m *marked) wants(why string, want ...int32) {
+	m.t.Helper()
+	time.Sleep(5 * time.Minute)
+	if got, err := m.archive.Marks(m.t.Context()); err != nil || !slices.Equal(got, want) {
+		m.t.Fatalf("%s: marks of %v, want %v: %v", why, got, want, err)
+	}
+}
+
 // The window in which can be restored ends at the earliest mark: that of a broker which is gone for good would hold it back for ever.
 func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		one := w.start(1, 0)
-		w.until("broker 1 is the controller", func() bool { return one.image().Controller == 1 })
-		two := w.start(2, 0)
-		w.until("broker 2 is admitted", func() bool { return one.image().Known[2] != nil })
-		b := mem.New(mem.Options{})
-		put := func(id int32) {
-			m := manifest.Mark{Cluster: "c", Broker: id, TimeMs: 1, Written: 1}
-			body, err := m.Encode()
-			if err == nil {
-				_, err = b.Put(t.Context(), m.Key(), objstore.BytesBody(body), objstore.Cond{})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		w := keepMarks(t, 1)
+		one, two, wants, put := w.one, w.two, w.wants, func(id int32) { w.put(id, 1) }
 		for _, id := range []int32{1, 2, 3} {
 			put(id)
-		}
-		quiet := slog.New(slog.DiscardHandler)
-		a := Archivist{NodeID: 1, Store: one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return 1 },
-			Archive: tier.New(b, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})}
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { a.Run(ctx) })
-		wants := func(why string, want ...int32) {
-			t.Helper()
-			time.Sleep(5 * time.Minute)
-			if got, err := a.Archive.Marks(t.Context()); err != nil || !slices.Equal(got, want) {
-				t.Fatalf("%s: marks of %v, want %v: %v", why, got, want, err)
-			}
 		}
 		wants("3 was never here", 1, 2)
 		if _, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "its", Assignment: [][]int32{{2}}}); err != nil {
@@ -74,9 +98,7 @@ func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 		wants("3 is down, and 1 leads in its place", 1)
 		put(3)
 		wants("3 was only cut off from the metadata store, and has written it again", 1)
-		cancel()
-		run.Wait()
-		w.end(one)
+		w.end()
 	})
 }
 
@@ -84,35 +106,8 @@ func TestMarkOfABrokerThatIsGoneIsRemovedAndNoOther(t *testing.T) {
 // far everything is archived, until it is back, or has said already that it had archived that.
 func TestMarkOfAGoneBrokerThatHasTheEndOfADeletedTopicStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		one := w.start(1, 0)
-		w.until("broker 1 is the controller", func() bool { return one.image().Controller == 1 })
-		two := w.start(2, 0)
-		w.until("broker 2 is admitted", func() bool { return one.image().Known[2] != nil })
-		b := mem.New(mem.Options{})
-		put := func(ms int64) {
-			m := manifest.Mark{Cluster: "c", Broker: 2, TimeMs: ms, Written: ms}
-			body, err := m.Encode()
-			if err == nil {
-				_, err = b.Put(t.Context(), m.Key(), objstore.BytesBody(body), objstore.Cond{})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		quiet := slog.New(slog.DiscardHandler)
-		a := Archivist{NodeID: 1, Store: one.store, Pause: time.Minute, Logger: quiet, Window: func(*meta.Topic) int64 { return 7 * 24 * 3_600_000 },
-			Archive: tier.New(b, manifest.ArchiveInfo{ID: "a", Cluster: "c"}, nil, nil, tier.Options{Cluster: "c", Broker: 1, Logger: quiet, Registerer: prometheus.NewRegistry()})}
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { a.Run(ctx) })
-		wants := func(why string, want ...int32) {
-			t.Helper()
-			time.Sleep(5 * time.Minute)
-			if got, err := a.Archive.Marks(t.Context()); err != nil || !slices.Equal(got, want) {
-				t.Fatalf("%s: marks of %v, want %v: %v", why, got, want, err)
-			}
-		}
+		w := keepMarks(t, 7*24*3_600_000)
+		one, two, wants, put := w.one, w.two, w.wants, func(ms int64) { w.put(2, ms) }
 		if _, err := one.store.CreateTopic(t.Context(), meta.TopicSpec{Name: "dropped", Assignment: [][]int32{{2, 1}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -124,9 +119,7 @@ func TestMarkOfAGoneBrokerThatHasTheEndOfADeletedTopicStays(t *testing.T) {
 		wants("2 led the topic, and its mark is older than the deletion", 2)
 		put(time.Now().Add(2 * time.Hour).UnixMilli())
 		wants("2 had archived all of it long after the deletion")
-		cancel()
-		run.Wait()
-		w.end(one)
+		w.end()
 	})
 }
 

@@ -178,8 +178,8 @@ func (d *decider) partition(t *meta.Topic, p *meta.Partition) (e meta.Edit, why 
 
 // shrink takes out of the ISR who must not be in it, but never the last one.
 //
-//  1. Who came back unclean, or was forgotten. If all of the ISR did, one stays that has its disk still: the leader, or else who registered last: it was the
-//     last member when it came.
+//  1. Who came back unclean, or was forgotten. If all of the ISR did, one stays that has its disk still: the leader, or else who registered
+//     last: it was the last member when it came.
 //  2. Who is gone, or whose log has failed. If fewer than least are left, all stay: each has everything, and whoever comes back first,
 //     cleanly, may lead.
 //  3. Who is about to stop, unless fewer than least are left.

@@ -56,8 +56,8 @@ type absence struct {
 }
 
 // dropGone removes the mark of a broker that has been away for a while and has nothing that counts: others lead all that it has replicas
-// of, and hold what is not archived of it, and it has archived what it led of deleted topics. Else the window would end where that broker did, until it is back; then it writes a mark before
-// it takes a record.
+// of, and hold what is not archived of it, and it has archived what it led of deleted topics. Else the window would end where that broker
+// did, until it is back; then it writes a mark before it takes a record.
 func (a *Archivist) dropGone(ctx context.Context) {
 	img := a.Store.Image()
 	if img.Controller != a.NodeID {

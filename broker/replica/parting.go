@@ -16,8 +16,8 @@ import (
 	"github.com/varvelog/varve/tier"
 )
 
-// parting is a partition of a deleted topic that was led here, or by nobody while it was in sync here, and has committed records which the archive has not. Its log stays until
-// it has them, through any number of restarts, and the broker's mark is held back by them: the topic can be undeleted, and restored as it
+// parting is a partition of a deleted topic that was led here, or by nobody while it was in sync here, and has committed records which the
+// archive has not. Its log stays until it has them, through any number of restarts, and the broker's mark is held back by them: the topic can be undeleted, and restored as it
 // was before the deletion, with what was acknowledged a moment before. It ends, too, when the topic's restore window has passed.
 //
 // Nobody is elected for a deleted topic: who takes the archive over gives itself the next leader epoch, as long as the topic is deleted.

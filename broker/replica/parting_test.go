@@ -26,15 +26,22 @@ func awayCluster(t *testing.T) (*cluster, func(away bool)) {
 	}
 }
 
-// unarchived appends records to a new topic that the store, which is away then, does not get; the topic is deleted.
-func (b *broker) deletedWithTail(away func(bool)) *meta.Topic {
+// withTail appends records to a new topic of which the store, which is away then, does not get the last ones.
+func (b *broker) withTail(away func(bool)) *meta.Topic {
 	b.t.Helper()
 	topic := b.topic("t", 1)
 	p := b.leader("t", 0)
 	fill(b.t, p, 100)
-	until(b.t, "the records are archived", func() bool { return p.Archive() != nil && p.Archive().Through() == 100 })
+	until(b.t, "the records are archived", func() bool { return p.Archive() != nil && p.Archive().Through() == 100 && b.through(topic) == 100 })
 	away(true)
 	fill(b.t, p, 50)
+	return topic
+}
+
+// deletedWithTail is withTail, and the topic is deleted.
+func (b *broker) deletedWithTail(away func(bool)) *meta.Topic {
+	b.t.Helper()
+	topic := b.withTail(away)
 	if err := b.store.DeleteTopic(context.Background(), "t"); err != nil {
 		b.t.Fatal(err)
 	}
@@ -144,11 +151,7 @@ func TestWhatADeletedTopicHasLeftIsArchivedInAnEpochOfItsOwn(t *testing.T) {
 func TestTheTailOfATopicThatWasDeletedMeanwhileIsArchived(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
-	topic := b.topic("t", 1)
-	fill(t, b.leader("t", 0), 100)
-	until(t, "the records are archived", func() bool { return b.through(topic) == 100 })
-	away(true)
-	fill(t, b.leader("t", 0), 50)
+	topic := b.withTail(away)
 	b.stop(false)
 	store, err := meta.Open(t.Context(), c.kv, "", meta.Options{})
 	if err == nil {
@@ -167,11 +170,7 @@ func TestTheTailOfATopicThatWasDeletedMeanwhileIsArchived(t *testing.T) {
 func TestTheTailOfATopicThatNobodyLedWhenItWasDeletedIsArchived(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
-	topic := b.topic("t", 1)
-	fill(t, b.leader("t", 0), 100)
-	until(t, "the records are archived", func() bool { return b.through(topic) == 100 })
-	away(true)
-	fill(t, b.leader("t", 0), 50)
+	topic := b.withTail(away)
 	b.stop(false)
 	store, err := meta.Open(t.Context(), c.kv, "", meta.Options{})
 	if err != nil {
@@ -201,12 +200,8 @@ func TestTheTailOfATopicThatNobodyLedWhenItWasDeletedIsArchived(t *testing.T) {
 func TestTheTailOfATopicThatNobodyLeadsIsArchivedWhenItIsDeleted(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
-	topic := b.topic("t", 1)
+	topic := b.withTail(away)
 	p := b.leader("t", 0)
-	fill(t, p, 100)
-	until(t, "the records are archived", func() bool { return b.through(topic) == 100 })
-	away(true)
-	fill(t, p, 50)
 	rec, err := b.store.GetPartition(t.Context(), topic.Partitions[0].ID)
 	if err == nil {
 		rec.Leader, rec.LeaderEpoch, rec.PartitionEpoch = -1, rec.LeaderEpoch+1, rec.PartitionEpoch+1
@@ -308,11 +303,7 @@ func TestATopicThatIsDeletedAndMadeAnewAtOnceLosesNothing(t *testing.T) {
 func TestTheTailOfATopicThatWasDeletedAndMadeAnewMeanwhileIsArchived(t *testing.T) {
 	c, away := awayCluster(t)
 	b := c.start()
-	old := b.topic("t", 1)
-	fill(t, b.leader("t", 0), 100)
-	until(t, "the records are archived", func() bool { return b.through(old) == 100 })
-	away(true)
-	fill(t, b.leader("t", 0), 50)
+	old := b.withTail(away)
 	b.stop(false)
 	store, err := meta.Open(t.Context(), c.kv, "", meta.Options{})
 	if err == nil {
